@@ -1,0 +1,54 @@
+# Every target runs from .venv, which `make setup` builds; nothing else needs to be installed by hand.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Idle OpenMP threads that spin cost a busy two-core machine most of its speed.
+export OMP_WAIT_POLICY ?= passive
+
+.DEFAULT_GOAL := help
+.PHONY: help setup browser demo test test-fast lint types format docs clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Build .venv with everything the project needs
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch torchvision
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+browser: ## Install the browser that the page tests drive, where apt is at hand
+	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \
+	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] \
+	     && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
+	|| echo "No Chromium found: the browser tests will be skipped (install a package named chromium)."
+
+demo: $(STAMP) ## Real images, two models, one page to look at (about 10 minutes)
+	$(BIN)/happier demo
+
+test: $(STAMP) browser lint types ## Lint, types and all tests: what CI runs
+	$(BIN)/python -m pytest -n 2
+
+test-fast: $(STAMP) ## The tests that are not marked slow
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+format: $(STAMP) ## Format and fix what can be fixed by machine
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(STAMP) ## Build the documentation site into site/
+	$(BIN)/mkdocs build --strict
+
+clean: ## Remove .venv and everything built
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache
