@@ -46,3 +46,7 @@ def main() -> None:
         # The message may hold brackets of its own: text, not markup.
         Console(stderr=True).print(Text.assemble(("happier: ", "bold red"), str(error)), soft_wrap=True)
         sys.exit(2)
+
+
+# Each module registers its command on `app`; heavy imports wait inside the commands.
+from happier.cli import bench  # noqa: E402, F401
