@@ -1,0 +1,278 @@
+"""What a report says, as plain data: collected first, rendered afterwards, and stored as ``data.json``.
+
+Per-model sequences always stand in the order of `Report.models`: the model the report is about, then the one
+it is compared with, where there is one. Levels run from 0 (nothing shared) to L (the same fine class). Shares
+and metrics in percent are stored as fractions of 1; only the page multiplies by 100.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Unit = Literal["percent", "levels"]
+Reason = Literal["gain", "typical", "loss"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """A mean over queries with its bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """First model minus second, paired by query."""
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the table of figures."""
+
+    key: str
+    label: str
+    group: str
+    unit: Unit
+    higher_is_better: bool
+    values: tuple[Value, ...]
+    difference: Difference | None = None
+
+    @property
+    def improved(self) -> bool | None:
+        """Whether the first model is better, None where the interval of the difference holds 0."""
+        if self.difference is None or self.difference.low <= 0 <= self.difference.high:
+            return None
+        return (self.difference.mean > 0) == self.higher_is_better
+
+    @property
+    def best(self) -> int | None:
+        """Which model has the better mean, None where there is but one or they are equal."""
+        means = [value.mean for value in self.values]
+        if len(means) < 2 or any(math.isnan(mean) for mean in means) or means[0] == means[1]:
+            return None
+        return int((means[1] > means[0]) == self.higher_is_better)
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of the report."""
+
+    name: str
+    source: str
+    loss: str | None = None
+    backbone: str | None = None
+    epochs: int | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What was searched."""
+
+    name: str
+    protocol: str
+    levels: tuple[str, ...]
+    classes: tuple[int, ...]
+    queries: int
+    gallery: int
+    queries_without_positives: int
+    credits: str | None = None
+
+    @property
+    def depth(self) -> int:
+        """Number of levels L."""
+        return len(self.levels)
+
+
+@dataclass(frozen=True)
+class Severity:
+    """How wrong the wrong answers are.
+
+    Attributes:
+        first_mistake: per model, the share of queries whose first answer outside the query's fine class
+            shares level 0 .. L-1 with it.
+        never_wrong: per model, the share of queries with no such answer at all.
+        ks: depths of the list at which `shares` are taken.
+        shares: per model and per level 0..L, the mean share of the top k at exactly that level, one per k.
+    """
+
+    first_mistake: tuple[tuple[float, ...], ...]
+    never_wrong: tuple[float, ...]
+    ks: tuple[int, ...]
+    shares: tuple[tuple[tuple[float, ...], ...], ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Hierarchical precision over hierarchical recall, mean over queries; a curve's mean height is its H-AP."""
+
+    recall: tuple[float, ...]
+    precision: tuple[tuple[float, ...], ...]
+    area: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One fine class on the map: its place in each model's plane, 0..1."""
+
+    path: str
+    coarse: int
+    at: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class ClassMap:
+    """t-SNE of the mean embedding of each fine class.
+
+    Attributes:
+        coarse: names of the coarse classes, the largest first.
+        points: the fine classes, in the order of the pictures in `sprite`.
+        left_out: fine classes not drawn because there are too many.
+        sprite: one picture of each class in a grid, a file of the report, or None.
+        sprite_columns, sprite_cell: its number of columns and the pixels of a cell.
+        agreement: per model, the share of a class's 5 nearest other classes, by cosine, that are of its own
+            coarse class.
+    """
+
+    coarse: tuple[str, ...]
+    points: tuple[Point, ...]
+    left_out: int
+    seed: int
+    perplexity: float
+    agreement: tuple[float, ...]
+    sprite: str | None = None
+    sprite_columns: int = 0
+    sprite_cell: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One retrieved image."""
+
+    path: str
+    file: str
+    image: str
+    level: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Example:
+    """One query with what each model retrieves for it."""
+
+    reason: Reason
+    path: str
+    file: str
+    image: str
+    h_ap: tuple[float, ...]
+    answers: tuple[tuple[Answer, ...], ...]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The retrieval grids and how their queries were chosen."""
+
+    seed: int
+    rules: dict[Reason, str]
+    items: tuple[Example, ...]
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """The class that most often gives the first wrong answer for a class."""
+
+    path: str
+    distance: int
+    share: float
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One fine class of the per-class table."""
+
+    path: str
+    queries: int
+    h_ap: tuple[float, ...]
+    ap: tuple[float, ...]
+    severity: tuple[float, ...]
+    confused: tuple[Confusion | None, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a training curve."""
+
+    model: int
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class TrainingCurve:
+    """One quantity of the training runs over their epochs."""
+
+    name: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """All that is needed to make the report again."""
+
+    created: str
+    commands: tuple[str, ...]
+    environment: dict[str, str]
+    configs: tuple[str | None, ...]
+    settings: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report."""
+
+    title: str
+    data: DataSet
+    models: tuple[Model, ...]
+    headline: str
+    metrics: tuple[Metric, ...]
+    severity: Severity
+    curve: Curve | None
+    class_map: ClassMap | None
+    examples: Examples
+    classes: tuple[ClassRow, ...]
+    training: tuple[TrainingCurve, ...]
+    provenance: Provenance
+
+    def metric(self, key: str) -> Metric:
+        """The row of the table with this key."""
+        return next(metric for metric in self.metrics if metric.key == key)
+
+    def to_json(self) -> str:
+        """The whole report as JSON; an undefined number is null."""
+        return json.dumps(_plain(asdict(self)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def write(self, path: Path) -> None:
+        """Write `to_json` to a file."""
+        path.write_text(self.to_json(), encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        # Six digits say more than any picture shows and keep the file small.
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,141 @@
+"""A `Report` -> ``index.html``: all but the pictures is inside the page, nothing comes from the network."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from happier.palette import css_variables, palette
+from happier.report.charts import (
+    curve_plot,
+    level_text,
+    share_plots,
+    training_plot,
+    whiskers,
+)
+from happier.report.data import ClassMap, Metric, Report
+
+TEMPLATES = Path(__file__).parent / "templates"
+MAX_CLASS_ROWS = 2_000
+"""Rows of the per-class table on the page; ``classes.csv`` has them all."""
+
+# Coarse classes on the map: hues that keep apart on white and on black, as far as 14 can.
+COARSE_COLOURS = (
+    "#4269d0", "#ef9f18", "#ff5f4c", "#2fb39a", "#8f5be8", "#3c9b3f", "#ff7fb2", "#6fb1f5", "#9c6b4e",
+    "#b3a125", "#c2378f", "#1f8a9e", "#7f8f3a", "#d98e73",
+)  # fmt: skip
+OTHER_COLOUR = "#9498a0"
+ARROW, DASH, MINUS, THIN_SPACE = " \u203a ", "\u2013", "\u2212", "\u202f"
+
+
+def render(report: Report, figures: Sequence[str] = ()) -> str:
+    """The page as text.
+
+    Args:
+        report: what to show.
+        figures: names of the figure files beside the page, for the list of downloads.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    depth = report.data.depth
+    environment.filters.update(
+        pct=_percent,
+        signed=_signed,
+        count=lambda number: f"{number:,}".replace(",", THIN_SPACE),
+        leaf=lambda path: path.rsplit("/", 1)[-1],
+        parents=lambda path: ARROW.join(path.split("/")[:-1]),
+        trail=lambda path: ARROW.join(path.split("/")),
+        p_value=_p_value,
+        json=_script_json,
+    )
+    page = environment.get_template("index.html.j2")
+    shown = report.classes[:MAX_CLASS_ROWS]
+    return page.render(
+        r=report,
+        depth=depth,
+        levels=list(range(depth, -1, -1)),
+        level_text=lambda level: level_text(report.data.levels, level),
+        colours=Markup(css_variables(depth) + _print_colours(depth)),  # noqa: S704 (our own numbers)
+        share_plots=share_plots(report),
+        curve=curve_plot(report, report.curve) if report.curve else None,
+        training=[training_plot(report, curve) for curve in report.training],
+        whiskers=whiskers(report.metrics),
+        coarse_colours=_coarse_colours(report.class_map),
+        map_data=_map_data(report.class_map),
+        sprite_at={p.path: i for i, p in enumerate(report.class_map.points)} if report.class_map else {},
+        class_rows=shown,
+        figures=figures,
+        groups=_groups(report.metrics),
+    )
+
+
+def _groups(metrics: Sequence[Metric]) -> dict[str, list[Metric]]:
+    groups: dict[str, list[Metric]] = {}
+    for metric in metrics:
+        groups.setdefault(metric.group, []).append(metric)
+    return groups
+
+
+def _coarse_colours(class_map: ClassMap | None) -> list[tuple[str, str]]:
+    if class_map is None:
+        return []
+    named = list(zip(class_map.coarse, COARSE_COLOURS, strict=False))
+    return named + [(name, OTHER_COLOUR) for name in class_map.coarse[len(named) :]]
+
+
+def _map_data(class_map: ClassMap | None) -> dict[str, Any] | None:
+    if class_map is None:
+        return None
+    return {
+        "colours": [colour for _, colour in _coarse_colours(class_map)],
+        "paths": [point.path for point in class_map.points],
+        "coarse": [point.coarse for point in class_map.points],
+        "at": [[[round(x, 4), round(y, 4)] for x, y in point.at] for point in class_map.points],
+        "sprite": class_map.sprite,
+        "columns": class_map.sprite_columns,
+        "cell": class_map.sprite_cell,
+    }
+
+
+def _print_colours(depth: int) -> str:
+    """Paper is white whatever the screen was."""
+    light = palette(depth, "light")
+    entries = [f"--query: {light.query};"]
+    entries += [f"--level-{level}: {colour};" for level, colour in enumerate(light.levels)]
+    entries += [f"--{name}: {colour};" for name, colour in light.page.items()]
+    entries.append("--page: #ffffff;")
+    return f"@media print {{ :root:root[data-theme], :root:root {{ color-scheme: light; {' '.join(entries)} }} }}\n"
+
+
+def _percent(fraction: float, digits: int = 1) -> str:
+    return DASH if fraction is None or math.isnan(fraction) else f"{100 * fraction:.{digits}f}"
+
+
+def _signed(value: float, unit: str) -> str:
+    if math.isnan(value):
+        return DASH
+    text = f"{100 * value:+.1f}" if unit == "percent" else f"{value:+.2f}"
+    return text.replace("-", MINUS)
+
+
+def _p_value(value: float) -> str:
+    if math.isnan(value):
+        return DASH
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
+def _script_json(value: Any) -> Markup:
+    """JSON that may stand inside a script element: no name in the data can close it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))  # noqa: S704
