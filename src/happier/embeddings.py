@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-from happier.data import Manifest, read_image
+from happier.data import Manifest
 from happier.errors import CheckpointError, DataError, OptionError
 
 if TYPE_CHECKING:
@@ -77,14 +77,13 @@ class _Images(Dataset[torch.Tensor]):
     """Preprocessed images of some files, for the loader's workers."""
 
     def __init__(self, files: list[Path], encoder: Encoder) -> None:
-        self.files, self.preprocess = files, encoder.preprocess
+        self.files, self.read = files, encoder.read_image
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        image: torch.Tensor = self.preprocess(read_image(self.files[index]))
-        return image
+        return self.read(self.files[index])
 
 
 def embed_manifest(

@@ -25,7 +25,7 @@ from happier.weights import fingerprint, load_backbone_weights, read_tensors
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from happier.data import Manifest
+    from happier.data import ImageTransform, Manifest
     from happier.embeddings import Embeddings
 
 __all__ = ["PRECISIONS", "Encoder"]
@@ -133,7 +133,7 @@ class Encoder(nn.Module):
         return (module for module in self.backbone.modules() if isinstance(module, _BatchNorm))
 
     @cached_property
-    def preprocess(self) -> Any:
+    def preprocess(self) -> ImageTransform:
         """The test transform: a PIL image -> a tensor ``[3, H, W]``."""
         from happier.data import build_transform
 
@@ -173,17 +173,25 @@ class Encoder(nn.Module):
         with self.inference(precision):
             for start in range(0, len(images), batch_size):
                 rows = images[start : start + batch_size]
-                batch = rows if isinstance(rows, Tensor) else torch.stack([self._read(row) for row in rows])
+                batch = (
+                    rows if isinstance(rows, Tensor) else torch.stack([self._as_tensor(row) for row in rows])
+                )
                 vectors[start : start + batch_size] = self(batch.to(self.device)).cpu().numpy()
                 if progress is not None:
                     progress(min(start + batch_size, len(images)), len(images))
         return vectors
 
-    def _read(self, image: Image | Path | str) -> Tensor:
-        from happier.data import read_image
+    def read_image(self, path: Path | str) -> Tensor:
+        """A file, preprocessed: ``[3, H, W]``."""
+        from happier.data import decode_image
 
-        loaded = read_image(image) if isinstance(image, str | Path) else image.convert("RGB")
-        tensor: Tensor = self.preprocess(loaded)
+        tensor: Tensor = self.preprocess(decode_image(path, at_least=self.preprocess.decode_at_least))
+        return tensor
+
+    def _as_tensor(self, image: Image | Path | str) -> Tensor:
+        if isinstance(image, str | Path):
+            return self.read_image(image)
+        tensor: Tensor = self.preprocess(image.convert("RGB"))
         return tensor
 
     @contextmanager
@@ -311,7 +319,7 @@ class Encoder(nn.Module):
         except ImportError as error:
             raise MissingExtraError("onnxscript", "train") from error
         path = Path(path)
-        size = self.preprocess_size()
+        size = self.preprocess.size
         training = self.training
         self.eval()
         try:
@@ -330,12 +338,6 @@ class Encoder(nn.Module):
         finally:
             self.train(training)
         return path
-
-    def preprocess_size(self) -> int:
-        """Side in pixels of what `preprocess` gives."""
-        from PIL import Image
-
-        return int(self.preprocess(Image.new("RGB", (8, 8))).shape[-1])
 
 
 def _build_backbone(name: str, pretrained: str | None, image_size: int | None) -> Any:
