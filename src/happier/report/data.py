@@ -115,7 +115,7 @@ class Severity:
 
 @dataclass(frozen=True)
 class Curve:
-    """Hierarchical precision over hierarchical recall, mean over queries; a curve's mean height is its H-AP."""
+    """Hierarchical precision over hierarchical recall, mean over queries; its mean height is H-AP."""
 
     recall: tuple[float, ...]
     precision: tuple[tuple[float, ...], ...]

@@ -115,7 +115,8 @@ def _print_colours(depth: int) -> str:
     entries += [f"--level-{level}: {colour};" for level, colour in enumerate(light.levels)]
     entries += [f"--{name}: {colour};" for name, colour in light.page.items()]
     entries.append("--page: #ffffff;")
-    return f"@media print {{ :root:root[data-theme], :root:root {{ color-scheme: light; {' '.join(entries)} }} }}\n"
+    block = f"color-scheme: light; {' '.join(entries)}"
+    return f"@media print {{ :root:root[data-theme], :root:root {{ {block} }} }}\n"
 
 
 def _percent(fraction: float, digits: int = 1) -> str:
