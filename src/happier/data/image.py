@@ -1,0 +1,142 @@
+"""One image file -> upright RGB pixels, whatever it holds, or an error that names its path."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from happier.errors import ImageError
+
+try:  # announced to leave torchvision: without it PIL decodes the same pixels, more slowly
+    from torchvision.io import ImageReadMode, decode_jpeg
+except ImportError:
+    decode_jpeg = None
+
+_ALPHA_MODES = {"RGBA", "LA", "PA", "RGBa", "La"}
+# All that the decoders raise on broken files. Image.DecompressionBombWarning comes where warnings are errors.
+_DECODER_ERRORS = (
+    OSError,
+    ValueError,
+    SyntaxError,
+    EOFError,
+    IndexError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    OverflowError,
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,
+)
+
+
+def read_image(path: Path | str) -> Image.Image:
+    """Read an image as upright 8-bit RGB.
+
+    EXIF rotation is applied; transparent pixels are laid on white; grey, palette, CMYK, 16-bit and float
+    images are converted; of an animation the first frame counts.
+
+    Raises:
+        ImageError: the file is missing, broken, cut short, or larger than ``PIL.Image.MAX_IMAGE_PIXELS``.
+    """
+    opened = _open(path, _read_bytes(path))
+    try:
+        return _as_rgb(opened)
+    except _DECODER_ERRORS as error:
+        raise _broken(path, error) from error
+
+
+def decode_image(path: Path | str, *, at_least: int | None = None) -> Tensor:
+    """Read an image as an upright uint8 tensor ``[3, H, W]``: the pixels of `read_image`, faster for JPEG.
+
+    Args:
+        path: the file.
+        at_least: a JPEG may be decoded at half, a quarter or an eighth of its size, as long as its shorter
+            side stays at least this; much faster for large photographs.
+
+    Raises:
+        ImageError: as `read_image`.
+    """
+    data = _read_bytes(path)
+    opened = _open(path, data)
+    try:
+        if opened.format == "JPEG" and opened.mode in ("RGB", "L"):
+            factor = min(opened.size) // at_least if at_least else 1
+            if factor < 2 and decode_jpeg is not None:
+                raw = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+                decoded: Tensor = decode_jpeg(raw, mode=ImageReadMode.RGB, apply_exif_orientation=True)
+                return decoded
+            scale = max(power for power in (1, 2, 4, 8) if power <= max(factor, 1))
+            width, height = opened.size
+            opened.draft(opened.mode, (width // scale, height // scale))
+        pixels = np.array(_as_rgb(opened))
+    except _DECODER_ERRORS as error:
+        raise _broken(path, error) from error
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _read_bytes(path: Path | str) -> bytes:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ImageError(f"cannot read the image {path}: {error.strerror}") from error
+    except ValueError as error:  # a NUL character in the path
+        raise ImageError(f"cannot read the image {path!r}: {error}") from error
+    if not data:
+        raise ImageError(f"cannot read the image {path}: the file is empty")
+    return data
+
+
+def _open(path: Path | str, data: bytes) -> Image.Image:
+    try:
+        opened = Image.open(io.BytesIO(data))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise _too_large(path) from error
+    except UnidentifiedImageError as error:
+        raise ImageError(f"cannot read the image {path}: not an image file of a known format") from error
+    except _DECODER_ERRORS as error:
+        raise _broken(path, error) from error
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and opened.width * opened.height > limit:
+        raise _too_large(path)
+    return opened
+
+
+def _too_large(path: Path | str) -> ImageError:
+    return ImageError(
+        f"cannot read the image {path}: it has more than {Image.MAX_IMAGE_PIXELS:,} pixels, as decompression "
+        "bombs do; scale it down, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it"
+    )
+
+
+def _broken(path: Path | str, error: BaseException) -> ImageError:
+    reason = " ".join(str(error).split()) or type(error).__name__
+    return ImageError(f"cannot read the image {path}: {reason}")
+
+
+def _as_rgb(opened: Image.Image) -> Image.Image:
+    opened.load()
+    image = ImageOps.exif_transpose(opened)
+    if image.mode in _ALPHA_MODES or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        return Image.alpha_composite(white, image).convert("RGB")
+    if image.mode.startswith(("I", "F")):
+        return Image.fromarray(_to_8_bit(np.asarray(image)), "L").convert("RGB")
+    return image.convert("RGB")
+
+
+def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Grey values of 16 bits (0..65535) or floats (0..1, else taken as 0..255 or 0..65535) as 8 bits."""
+    grey = np.nan_to_num(values.astype(np.float64))
+    if values.dtype.kind == "f" and grey.max(initial=0.0) <= 1.0:
+        grey = grey * 255
+    elif values.dtype.itemsize == 2 or grey.max(initial=0.0) > 255:
+        grey = grey / 257  # 65535 / 257 = 255
+    return np.clip(np.rint(grey), 0, 255).astype(np.uint8)

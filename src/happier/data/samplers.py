@@ -1,0 +1,190 @@
+"""Batches of images, ``per_class`` of each class, that keep their promises.
+
+- A batch has exactly ``batch_size`` images, or there is an error.
+- No class stands twice in a batch; neighbouring batches of an epoch share no class where there are classes
+  for both, and every class has its turn before any comes again.
+- Batches depend on (seed, epoch) alone: not on ranks, workers, or where a run was interrupted.
+- Each of ``world_size`` ranks gets its part of the same global batch, in whole classes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+from typing import Any, Literal, final
+
+import numpy as np
+
+from happier.data.class_batches import ClassBatchSampler, Rounds, TooFew
+from happier.errors import InputError, OptionError
+
+log = logging.getLogger(__name__)
+
+
+@final
+class MPerClassBatchSampler(ClassBatchSampler):
+    """Class-balanced batches: ``batch_size / per_class`` classes, ``per_class`` images of each.
+
+    Args:
+        labels: integer labels ``[N]`` or ``[N, L]``; the class is the whole row (its path).
+        batch_size: images of all ranks together; a multiple of ``per_class x world_size``.
+        per_class: images of each class in a batch.
+        batches_per_epoch: by default as many as the images fill.
+        seed: batches depend on (seed, epoch) alone.
+        rank: this process.
+        world_size: number of processes.
+        too_few: classes with fewer than ``per_class`` images repeat them (``replace``) or are left out
+            (``skip``).
+
+    Raises:
+        OptionError: a batch would hold a class twice, or an option is out of range.
+
+    >>> sampler = MPerClassBatchSampler([0, 0, 1, 1, 2, 2, 3, 3], batch_size=4, per_class=2)
+    >>> [len(batch) for batch in sampler]
+    [4, 4]
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        *,
+        batch_size: int,
+        per_class: int = 4,
+        batches_per_epoch: int | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        too_few: TooFew = "replace",
+    ) -> None:
+        super().__init__(
+            labels,
+            batch_size=batch_size,
+            per_class=per_class,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            too_few=too_few,
+        )
+        self._per_batch = batch_size // per_class
+        if len(self._classes) < self._per_batch:
+            raise OptionError(
+                f"a batch of {batch_size} with {per_class} images per class needs {self._per_batch} classes, "
+                f"but only {len(self._classes)} can be sampled; lower batch_size or raise per_class"
+            )
+        if batches_per_epoch is not None and batches_per_epoch < 1:
+            raise OptionError(f"batches_per_epoch must be at least 1, got {batches_per_epoch}")
+        images = sum(len(rows) for rows in self._members.values())
+        self._length = batches_per_epoch or max(1, images // batch_size)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def _class_batches(self, rng: np.random.Generator) -> Iterator[list[int]]:
+        rounds = Rounds(self._classes, rng)
+        for _ in range(self._length):
+            yield rounds.draw(self._per_batch)
+
+
+@final
+class HierarchicalBatchSampler(ClassBatchSampler):
+    """Batches of two coarse classes each, so that a batch is full of hard coarse and fine negatives.
+
+    An epoch goes ``batches_per_pair`` times through all pairs of coarse classes, in shuffled order; a batch
+    takes half of its images from each of the two. With the 12 categories of SOP that is 66 x 5 = 330 batches.
+
+    Args:
+        labels: integer labels ``[N, L]`` of at least two levels, coarse first.
+        batch_size: images of all ranks together; a multiple of ``2 x per_class`` and of
+            ``per_class x world_size``.
+        per_class: images of each fine class in a batch.
+        batches_per_pair: how often each pair comes in an epoch.
+        level: the level whose classes are paired; 0 is the coarsest.
+        seed: batches depend on (seed, epoch) alone.
+        rank: this process.
+        world_size: number of processes.
+        too_few: fine classes with fewer than ``per_class`` images repeat them (``replace``) or are left out
+            (``skip``).
+        small_groups: coarse classes with too few fine classes for half a batch are an error (``raise``), or
+            all of their pairs are left out (``skip``).
+
+    Raises:
+        OptionError: a batch would hold a class twice, or an option is out of range.
+        InputError: the labels have fewer than two levels.
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        *,
+        batch_size: int,
+        per_class: int = 4,
+        batches_per_pair: int = 5,
+        level: int = 0,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        too_few: TooFew = "replace",
+        small_groups: Literal["raise", "skip"] = "raise",
+    ) -> None:
+        super().__init__(
+            labels,
+            batch_size=batch_size,
+            per_class=per_class,
+            seed=seed,
+            rank=rank,
+            world_size=world_size,
+            too_few=too_few,
+        )
+        depth = self._codes.shape[1]
+        if depth < 2:
+            raise InputError(
+                "HierarchicalBatchSampler pairs coarse classes, so labels must have two levels or more, got "
+                "one; use MPerClassBatchSampler"
+            )
+        if not 0 <= level < depth - 1:
+            raise OptionError(f"level must be 0 to {depth - 2}, above the finest level, got {level}")
+        if batches_per_pair < 1:
+            raise OptionError(f"batches_per_pair must be at least 1, got {batches_per_pair}")
+        if small_groups not in ("raise", "skip"):
+            raise OptionError(f"small_groups must be 'raise' or 'skip', got {small_groups!r}")
+        if batch_size % (2 * per_class):
+            raise OptionError(
+                f"batch_size must be a multiple of 2 x per_class = {2 * per_class}, got {batch_size}: each "
+                "of two coarse classes gives half of the batch"
+            )
+        self._per_group = batch_size // (2 * per_class)
+        groups: dict[int, list[int]] = {}
+        for own, rows in self._members.items():
+            groups.setdefault(int(self._codes[rows[0], level]), []).append(own)
+        small = {group: len(classes) for group, classes in groups.items() if len(classes) < self._per_group}
+        if small and small_groups == "raise":
+            raise OptionError(
+                f"half a batch of {batch_size} with {per_class} images per class needs {self._per_group} "
+                f"fine classes of each coarse class, but {len(small)} of {len(groups)} coarse classes have "
+                f"fewer (the smallest has {min(small.values())}); lower batch_size, raise per_class, or "
+                "leave them out with small_groups='skip'"
+            )
+        if small:
+            log.info(
+                "%d of %d coarse classes have too few fine classes and are not sampled",
+                len(small),
+                len(groups),
+            )
+        self._groups = {group: np.array(own) for group, own in sorted(groups.items()) if group not in small}
+        if len(self._groups) < 2:
+            raise OptionError(
+                f"at least two coarse classes are needed to make pairs, got {len(self._groups)}"
+            )
+        self._pairs = list(itertools.combinations(self._groups, 2))
+        self._batches_per_pair = batches_per_pair
+
+    def __len__(self) -> int:
+        return len(self._pairs) * self._batches_per_pair
+
+    def _class_batches(self, rng: np.random.Generator) -> Iterator[list[int]]:
+        rounds = {group: Rounds(classes, rng) for group, classes in self._groups.items()}
+        for _ in range(self._batches_per_pair):
+            for number in rng.permutation(len(self._pairs)):
+                first, second = self._pairs[number]
+                yield rounds[first].draw(self._per_group) + rounds[second].draw(self._per_group)
