@@ -7,10 +7,9 @@ weights and the rows are the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,8 @@ from happier.embeddings import Embeddings
 from happier.errors import CheckpointError, InputError, ManifestError
 from happier.evaluation.protocol import splits_to_search
 
-Progress = Callable[[int, int], None]
+if TYPE_CHECKING:
+    from happier.encoder import Progress
 
 # How the losses are called in print; anything else goes by its own name.
 LOSS_NAMES = {
@@ -199,7 +199,7 @@ def read_config(directory: Path) -> tuple[dict[str, Any], str | None]:
     text = file.read_text(encoding="utf-8")
     try:
         values = OmegaConf.to_container(OmegaConf.create(text))
-    except Exception as error:  # noqa: BLE001 - any parser error means the same here
+    except Exception as error:  # whatever the parser dislikes means the same here
         raise CheckpointError(f"{file} is not a configuration: {error}") from error
     return (cast(dict[str, Any], values) if isinstance(values, dict) else {}), text
 

@@ -138,6 +138,7 @@ def searches(manifest: Manifest, split: str | None = None) -> tuple[Search, ...]
     for name in names:
         rows = {part: np.flatnonzero((splits == part) & (sets == name)) for part in taking_part}
         distractors = rows.get("distractor", np.empty(0, dtype=np.int64))
+        gallery: IntArray | None
         if "query" in taking_part:
             queries = rows["query"]
             gallery = np.concatenate([rows["gallery"], distractors])

@@ -19,19 +19,15 @@ from happier.report.charts import (
     training_plot,
     whiskers,
 )
+from happier.report.colours import coarse_colours
 from happier.report.data import ClassMap, Metric, Report
+from happier.report.names import leaf, parents, parts, trail
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_CLASS_ROWS = 2_000
 """Rows of the per-class table on the page; ``classes.csv`` has them all."""
 
-# Coarse classes on the map: hues that keep apart on white and on black, as far as 14 can.
-COARSE_COLOURS = (
-    "#4269d0", "#ef9f18", "#ff5f4c", "#2fb39a", "#8f5be8", "#3c9b3f", "#ff7fb2", "#6fb1f5", "#9c6b4e",
-    "#b3a125", "#c2378f", "#1f8a9e", "#7f8f3a", "#d98e73",
-)  # fmt: skip
-OTHER_COLOUR = "#9498a0"
-ARROW, DASH, MINUS, THIN_SPACE = " \u203a ", "\u2013", "\u2212", "\u202f"
+DASH, MINUS, THIN_SPACE = "\u2013", "\u2212", "\u202f"
 
 
 def render(report: Report, figures: Sequence[str] = ()) -> str:
@@ -53,9 +49,9 @@ def render(report: Report, figures: Sequence[str] = ()) -> str:
         pct=_percent,
         signed=_signed,
         count=lambda number: f"{number:,}".replace(",", THIN_SPACE),
-        leaf=lambda path: path.rsplit("/", 1)[-1],
-        parents=lambda path: ARROW.join(path.split("/")[:-1]),
-        trail=lambda path: ARROW.join(path.split("/")),
+        leaf=leaf,
+        parents=parents,
+        trail=trail,
         p_value=_p_value,
         json=_script_json,
     )
@@ -71,7 +67,7 @@ def render(report: Report, figures: Sequence[str] = ()) -> str:
         curve=curve_plot(report, report.curve) if report.curve else None,
         training=[training_plot(report, curve) for curve in report.training],
         whiskers=whiskers(report.metrics),
-        coarse_colours=_coarse_colours(report.class_map),
+        coarse_colours=coarse_colours(report.class_map) if report.class_map else [],
         map_data=_map_data(report.class_map),
         sprite_at={p.path: i for i, p in enumerate(report.class_map.points)} if report.class_map else {},
         class_rows=shown,
@@ -87,19 +83,12 @@ def _groups(metrics: Sequence[Metric]) -> dict[str, list[Metric]]:
     return groups
 
 
-def _coarse_colours(class_map: ClassMap | None) -> list[tuple[str, str]]:
-    if class_map is None:
-        return []
-    named = list(zip(class_map.coarse, COARSE_COLOURS, strict=False))
-    return named + [(name, OTHER_COLOUR) for name in class_map.coarse[len(named) :]]
-
-
 def _map_data(class_map: ClassMap | None) -> dict[str, Any] | None:
     if class_map is None:
         return None
     return {
-        "colours": [colour for _, colour in _coarse_colours(class_map)],
-        "paths": [point.path for point in class_map.points],
+        "colours": [colour for _, colour in coarse_colours(class_map)],
+        "paths": [parts(point.path) for point in class_map.points],
         "coarse": [point.coarse for point in class_map.points],
         "at": [[[round(x, 4), round(y, 4)] for x, y in point.at] for point in class_map.points],
         "sprite": class_map.sprite,

@@ -141,7 +141,7 @@ document.querySelectorAll(".plot[data-at]").forEach((plot) => {
     if (best !== active) { active = best; draw(); }
     tip.hidden = best === null;
     if (best === null) return;
-    const parts = data.paths[best].split("/");
+    const parts = data.paths[best];
     tipName.textContent = parts[parts.length - 1];
     tipPath.textContent = parts.slice(0, -1).join(" › ");
     tipPicture.hidden = !data.sprite;

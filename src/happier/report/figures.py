@@ -1,0 +1,219 @@
+"""The figures of a report as PNG, SVG and PDF files, for papers and slides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from happier.palette import palette
+from happier.report.charts import level_text
+from happier.report.colours import coarse_colours
+from happier.report.data import Example, Report
+from happier.report.names import leaf
+
+FORMATS = ("png", "svg", "pdf")
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # text stays text
+    "svg.fonttype": "none",
+    "svg.hashsalt": "happier",  # the same data gives the same file
+}
+
+
+def write_figures(report: Report, folder: Path) -> tuple[str, ...]:
+    """Write every figure in every format and return their names.
+
+    Args:
+        report: what to draw.
+        folder: where ``<name>.png``, ``.svg`` and ``.pdf`` go; the pictures of the examples are read from its
+            parent.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    names = []
+    with mpl.rc_context(_STYLE):
+        for name, figure in _figures(report, folder.parent):
+            FigureCanvasAgg(figure)
+            for kind in FORMATS:
+                metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
+                if kind == "pdf":
+                    metadata = {"CreationDate": None}
+                figure.savefig(
+                    folder / f"{name}.{kind}", dpi=200, bbox_inches="tight", metadata=metadata or None
+                )
+            names.append(name)
+    return tuple(names)
+
+
+def _figures(report: Report, root: Path) -> Iterator[tuple[str, Figure]]:
+    yield "severity", _severity(report)
+    yield "composition", _composition(report)
+    if report.curve is not None:
+        yield "precision-recall", _precision_recall(report)
+    if report.class_map is not None:
+        yield "map", _map(report)
+    for reason in report.examples.rules:
+        chosen = [example for example in report.examples.items if example.reason == reason]
+        if chosen:
+            yield f"examples-{reason}", _examples(report, chosen, root)
+
+
+def _model_colours(report: Report) -> list[str]:
+    page = palette(report.data.depth).page
+    return [page["accent"], page["muted"]][: len(report.models)]
+
+
+def _severity(report: Report) -> Figure:
+    """Stacked bars: what the first wrong answer shares with the query."""
+    colours, depth = palette(report.data.depth).levels, report.data.depth
+    figure = Figure(figsize=(6.5, 0.75 + 0.38 * len(report.models)), layout="constrained")
+    axes = figure.subplots()
+    for row, (model, shares) in enumerate(zip(report.models, report.severity.first_mistake, strict=True)):
+        left = 0.0
+        for level in range(depth - 1, -1, -1):
+            share = 100 * shares[level]
+            axes.barh(row, share, left=left, color=colours[level], height=0.72, edgecolor="white")
+            if share >= 6:
+                axes.text(
+                    left + share / 2,
+                    row,
+                    f"{share:.0f} %",
+                    ha="center",
+                    va="center",
+                    color="white",
+                    weight="bold",
+                )
+            left += share
+        axes.text(-1, row, model.name, ha="right", va="center", weight="bold")
+    axes.set(xlim=(0, 100), yticks=[], xlabel="first wrong answer, % of queries")
+    axes.spines["left"].set_visible(False)
+    axes.invert_yaxis()
+    _level_legend(axes, report, range(depth - 1, -1, -1))
+    return figure
+
+
+def _composition(report: Report) -> Figure:
+    """Stacked areas: what the top k is made of as k grows."""
+    colours, depth = palette(report.data.depth).levels, report.data.depth
+    figure = Figure(figsize=(3.3 * len(report.models), 2.7), layout="constrained")
+    panels = figure.subplots(1, len(report.models), sharey=True, squeeze=False)[0]
+    for axes, model, shares in zip(panels, report.models, report.severity.shares, strict=True):
+        order = range(depth, -1, -1)
+        axes.stackplot(
+            report.severity.ks,
+            [100 * np.asarray(shares[level]) for level in order],
+            colors=[colours[level] for level in order],
+            edgecolor="white",
+            linewidth=0.6,
+        )
+        axes.set(title=model.name, xlabel="k", ylim=(0, 100), xlim=(1, max(2, report.severity.ks[-1])))
+        axes.set_xscale("log")
+        axes.set_xticks([k for k in (1, 2, 5, 10, 20, 50, 100) if k <= report.severity.ks[-1]])
+        axes.xaxis.set_major_formatter("{x:.0f}")
+        axes.xaxis.set_minor_formatter("")
+    panels[0].set_ylabel("share of the top k, %")
+    _level_legend(panels[0], report, range(depth, -1, -1), figure=figure)
+    return figure
+
+
+def _level_legend(axes: Any, report: Report, levels: Sequence[int], figure: Figure | None = None) -> None:
+    colours = palette(report.data.depth).levels
+    handles = [mpl.patches.Patch(color=colours[level]) for level in levels]
+    texts = [level_text(report.data.levels, level) for level in levels]
+    if figure is not None:
+        figure.legend(handles, texts, loc="outside lower center", ncols=min(4, len(texts)))
+    else:
+        axes.legend(handles, texts, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(texts)))
+
+
+def _precision_recall(report: Report) -> Figure:
+    assert report.curve is not None
+    figure = Figure(figsize=(4.2, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for model, precision, area, colour in zip(
+        report.models, report.curve.precision, report.curve.area, _model_colours(report), strict=True
+    ):
+        axes.plot(
+            100 * np.asarray(report.curve.recall),
+            100 * np.asarray(precision),
+            color=colour,
+            linewidth=1.8,
+            label=f"{model.name}, H-AP {100 * area:.1f}",
+        )
+    axes.set(
+        xlabel="hierarchical recall, %", ylabel="hierarchical precision, %", xlim=(0, 100), ylim=(0, 100)
+    )
+    axes.grid(axis="y", color="#e4e4ea", linewidth=0.7)
+    axes.legend()
+    return figure
+
+
+def _map(report: Report) -> Figure:
+    assert report.class_map is not None
+    figure = Figure(figsize=(3.6 * len(report.models), 4.3), layout="constrained")
+    panels = figure.subplots(1, len(report.models), squeeze=False)[0]
+    colours = coarse_colours(report.class_map)
+    coarse = np.array([point.coarse for point in report.class_map.points])
+    size = float(np.clip(9000 / len(coarse), 3, 22))
+    for index, (axes, model) in enumerate(zip(panels, report.models, strict=True)):
+        places = np.array([point.at[index] for point in report.class_map.points])
+        for group, (name, colour) in enumerate(colours):
+            mine = coarse == group
+            axes.scatter(*places[mine].T, s=size, color=colour, linewidths=0, label=name, alpha=0.9)
+        axes.set(title=model.name, xticks=[], yticks=[], aspect="equal")
+        for side in ("left", "bottom"):
+            axes.spines[side].set_visible(False)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)), markerscale=1.5)
+    return figure
+
+
+def _examples(report: Report, examples: Sequence[Example], root: Path) -> Figure:
+    """Query and answers in rows, framed by the level they share, as in the paper's figures."""
+    colours = palette(report.data.depth)
+    columns = max(len(answers) for example in examples for answers in example.answers)
+    rows = len(examples) * len(report.models)
+    figure = Figure(figsize=(0.62 * (columns + 1.6), 0.86 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns + 1, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for at, example in enumerate(examples):
+        for index, (model, answers) in enumerate(zip(report.models, example.answers, strict=True)):
+            line = grid[at * len(report.models) + index]
+            _picture(line[0], root / example.image, colours.query, leaf(example.path))
+            line[0].text(
+                -0.25,
+                0.5,
+                model.name,
+                rotation=90,
+                ha="center",
+                va="center",
+                transform=line[0].transAxes,
+                size=7,
+            )
+            for axes, answer in zip(line[1:], answers, strict=False):
+                _picture(axes, root / answer.image, colours.levels[answer.level], leaf(answer.path))
+    return figure
+
+
+def _picture(axes: Any, file: Path, colour: str, text: str) -> None:
+    with Image.open(file) as image:
+        axes.imshow(np.asarray(image.convert("RGB")))
+    axes.set_axis_on()
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set(visible=True, color=colour, linewidth=2.2)
+    axes.set_xlabel(text if len(text) <= 14 else text[:13] + "\u2026", size=4.5, labelpad=1.5)
