@@ -5,6 +5,8 @@ from importlib.metadata import version as _version
 from typing import Any
 
 from happier.errors import HappierError
+from happier.evaluation import compare, evaluate, evaluate_ranking
+from happier.metrics import graded_h_ap
 from happier.relevance import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
 from happier.taxonomy import Taxonomy
 
@@ -26,6 +28,10 @@ __all__ = [
     "LevelRelevance",
     "Taxonomy",
     "WeightedAPRelevance",
+    "compare",
+    "evaluate",
+    "evaluate_ranking",
+    "graded_h_ap",
 ]
 
 

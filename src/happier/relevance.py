@@ -23,8 +23,10 @@ Array = TypeVar("Array", np.ndarray[Any, np.dtype[Any]], torch.Tensor)
 class Relevance(Protocol):
     """What turns level counts into relevances; implement it for a relevance of your own."""
 
-    count_query: bool
-    """Whether a query that was removed from its own gallery still counts at its level."""
+    @property
+    def count_query(self) -> bool:
+        """Whether a query that was removed from its own gallery still counts at its level."""
+        ...
 
     def __call__(self, level_counts: Array) -> Array:
         """Map gallery items per level ``[Q, L+1]`` to relevances ``[Q, L+1]`` in float64."""

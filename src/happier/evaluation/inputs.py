@@ -1,0 +1,144 @@
+"""What comes in: embeddings of any float kind, on any device or mapped from disk, and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from happier.errors import InputError
+
+# Rows are looked at in pieces of about this many bytes, so that no check or cast copies a whole input.
+PIECE_BYTES = 8 << 20
+
+
+@final
+class Vectors:
+    """Checked embeddings ``[N, D]``, read piece by piece in the type that scores are computed in.
+
+    Raises:
+        InputError: not a non-empty, finite float array of two axes.
+    """
+
+    def __init__(self, values: Any, *, name: str = "embeddings") -> None:
+        if not isinstance(values, np.ndarray | torch.Tensor):
+            values = np.asarray(values)
+        self.values: Final[npt.NDArray[Any] | torch.Tensor] = (
+            values.detach() if isinstance(values, torch.Tensor) else values
+        )
+        self.name: Final = name
+        if values.ndim != 2:
+            raise InputError(
+                f"{name} must be a float array [items, dimensions], got shape {tuple(values.shape)}"
+            )
+        if 0 in values.shape:
+            raise InputError(f"{name} must have at least one row and column, got shape {tuple(values.shape)}")
+        if not self._is_float():
+            raise InputError(f"{name} must be floating point (16, 32 or 64 bit), got dtype {values.dtype}")
+        self.largest_norm: Final = self._check_finite()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def dimensions(self) -> int:
+        """Length D of each vector."""
+        return int(self.values.shape[1])
+
+    @property
+    def is_double(self) -> bool:
+        """Whether the values have 64 bits."""
+        return self.values.dtype in (np.float64, torch.float64)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the values live."""
+        return self.values.device if isinstance(self.values, torch.Tensor) else torch.device("cpu")
+
+    def _is_float(self) -> bool:
+        if isinstance(self.values, torch.Tensor):
+            return self.values.dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        return self.values.dtype in (np.float16, np.float32, np.float64)
+
+    def pieces(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
+        """Ranges of rows of about `PIECE_BYTES` each."""
+        stop = len(self) if stop is None else stop
+        step = max(1, PIECE_BYTES // (8 * self.dimensions))
+        for first in range(start, stop, step):
+            yield first, min(first + step, stop)
+
+    def tensor(self, start: int, stop: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Rows start..stop as a tensor."""
+        rows = self.values[start:stop]
+        if not isinstance(rows, torch.Tensor):
+            # A read-only memory map is only read here; torch has no way of knowing and would warn.
+            rows = torch.from_numpy(rows if rows.flags.writeable else rows.copy())
+        return rows.to(device=device, dtype=dtype)
+
+    def array(self, rows: slice | npt.NDArray[np.int64], *, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Some rows as an array in memory; a view where nothing needs to be cast."""
+        if isinstance(self.values, torch.Tensor) and isinstance(rows, np.ndarray):
+            rows = torch.from_numpy(rows).to(self.values.device)
+        picked = self.values[rows]
+        if isinstance(picked, torch.Tensor):
+            kind = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32
+            picked = picked.to(device="cpu", dtype=kind).numpy()
+        return np.ascontiguousarray(picked, dtype=dtype)
+
+    def _check_finite(self) -> float:
+        largest = 0.0
+        for start, stop in self.pieces():
+            rows = self.array(slice(start, stop), dtype=np.float64)
+            norms = np.einsum("ij,ij->i", rows, rows)
+            if not np.isfinite(norms).all():
+                row = start + int(np.flatnonzero(~np.isfinite(norms))[0])
+                raise InputError(f"{self.name} must be finite, row {row} holds NaN, infinite or huge values")
+            largest = max(largest, float(norms.max()))
+        return float(np.sqrt(largest))
+
+    def duplicates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Rows that repeat an earlier one to the bit, and the row they repeat.
+
+        A matrix product may round equal rows differently, depending on where they stand in it; scores of
+        equal vectors are made equal with this list, so that ties are seen as ties.
+        """
+        width = self.dimensions
+        factors = np.random.default_rng(0).integers(1, 2**62, size=width, dtype=np.int64) | 1
+        keys = np.empty(len(self), dtype=np.int64)
+        with np.errstate(over="ignore"):
+            for start, stop in self.pieces():
+                rows = self.array(slice(start, stop), dtype=np.float64) + 0.0  # one zero, whatever its sign
+                keys[start:stop] = (rows.view(np.int64) * factors).sum(1)
+        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+        earlier = first[group]
+        again = np.flatnonzero(earlier != np.arange(len(self)))
+        # Equal keys nearly always mean equal rows; comparing the rows makes it always.
+        step = max(1, PIECE_BYTES // (8 * width))
+        same = [
+            (
+                self.array(again[i : i + step], dtype=np.float64)
+                == self.array(earlier[again[i : i + step]], dtype=np.float64)
+            ).all(1)
+            for i in range(0, len(again), step)
+        ]
+        again = again[np.concatenate(same)] if same else again
+        return again, earlier[again]
+
+
+def as_ids(ids: Any, length: int, *, name: str) -> npt.NDArray[Any]:
+    """Check ids, one per row, and return them as an array of integers or strings.
+
+    Raises:
+        InputError: not one id per row, or neither integers nor strings.
+    """
+    array = ids.detach().cpu().numpy() if isinstance(ids, torch.Tensor) else np.asarray(ids)
+    if array.shape != (length,):
+        raise InputError(f"{name} must hold one id per row, shape ({length},), got {array.shape}")
+    if array.dtype.kind in "OT":
+        array = array.astype(str)
+    if array.dtype.kind not in "iuU":
+        raise InputError(f"{name} must be integers or strings, got dtype {array.dtype}")
+    return array

@@ -1,0 +1,207 @@
+"""The rankings behind the numbers: the first items of a query, and its precision-recall curve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from happier.errors import InputError, OptionError
+from happier.evaluation.cpu import block_rows, scores_of
+from happier.evaluation.device import rank_by_score
+from happier.evaluation.exact import PAPER_RELEVANCE, Ties, check_inputs
+from happier.evaluation.inputs import Vectors
+from happier.evaluation.matching import MatchBlock, Matching, relevance_table
+from happier.metrics.ranked import hierarchical_precision, hierarchical_recall
+from happier.relevance import Relevance
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """The first k gallery items of some queries, in the order that `happier.evaluate` ranks them.
+
+    Attributes:
+        queries: indices of the queries ``[q]``.
+        indices: gallery items ``[q, k]``, -1 past the end of a gallery of fewer than k.
+        scores: their scores ``[q, k]``, NaN past the end.
+        levels: the level 0..L each shares with its query ``[q, k]``, -1 past the end.
+    """
+
+    queries: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+    levels: npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean hierarchical precision over equal steps of hierarchical recall; its mean is exactly H-AP.
+
+    Attributes:
+        recall: upper edge of each step ``[bins]``.
+        precision: mean H-P in it ``[bins]``.
+    """
+
+    recall: npt.NDArray[np.float64]
+    precision: npt.NDArray[np.float64]
+
+    @property
+    def area(self) -> float:
+        """Area under the curve: the mean H-AP of its queries."""
+        return float(self.precision.mean())
+
+
+def retrieve(
+    embeddings: Any,
+    labels: Any,
+    gallery: Any | None = None,
+    gallery_labels: Any | None = None,
+    ids: Any | None = None,
+    gallery_ids: Any | None = None,
+    *,
+    k: int,
+    queries: Sequence[int] | npt.NDArray[np.int64] | None = None,
+    ties: Ties = "worst",
+) -> Retrieval:
+    """The first k items of each query, in the order that `happier.evaluate` ranks them.
+
+    Args:
+        embeddings: as for `happier.evaluate`, like the next five.
+        labels: int ``[Q, L]``.
+        gallery: ``[N, D]``; None for leave-one-out.
+        gallery_labels: int ``[N, L]``.
+        ids: of the queries.
+        gallery_ids: of the gallery.
+        k: how many items.
+        queries: indices of the queries wanted (default: all).
+        ties: order of equal scores.
+    """
+    if k < 1:
+        raise OptionError(f"k must be 1 or more, got {k}")
+    vectors, items, matching = check_inputs(embeddings, labels, gallery, gallery_labels, ids, gallery_ids)
+    chosen = _check_queries(queries, len(vectors))
+    indices = np.full((len(chosen), k), -1, dtype=np.int64)
+    scores = np.full((len(chosen), k), np.nan)
+    levels = np.full((len(chosen), k), -1, dtype=np.int8)
+    for place, block in _ranked_blocks(vectors, items, matching, chosen, worst=ties == "worst", k=k):
+        width = block.order.shape[1]
+        indices[place, :width] = block.order
+        scores[place, :width] = block.scores
+        levels[place, :width] = block.levels
+    past_end = levels < 0
+    indices[past_end], scores[past_end] = -1, np.nan
+    return Retrieval(chosen, indices, scores, levels)
+
+
+def precision_recall_curve(
+    embeddings: Any,
+    labels: Any,
+    gallery: Any | None = None,
+    gallery_labels: Any | None = None,
+    ids: Any | None = None,
+    gallery_ids: Any | None = None,
+    *,
+    bins: int = 100,
+    queries: Sequence[int] | npt.NDArray[np.int64] | None = None,
+    relevance: Relevance = PAPER_RELEVANCE,
+    ties: Ties = "worst",
+) -> Curve:
+    """Mean H-P over H-R (supplementary A.2), whose area is the mean H-AP of the queries.
+
+    Between the recalls of two neighbouring ranks a query's curve is the later one's precision; each step
+    of the result is the mean of that over the step and over the queries, so no area is lost.
+
+    Args:
+        embeddings: as for `happier.evaluate`, like the next five.
+        labels: int ``[Q, L]``.
+        gallery: ``[N, D]``; None for leave-one-out.
+        gallery_labels: int ``[N, L]``.
+        ids: of the queries.
+        gallery_ids: of the gallery.
+        bins: number of equal steps of recall.
+        queries: indices of the queries wanted (default: all).
+        relevance: of each level.
+        ties: order of equal scores.
+    """
+    if bins < 1:
+        raise OptionError(f"bins must be 1 or more, got {bins}")
+    vectors, items, matching = check_inputs(embeddings, labels, gallery, gallery_labels, ids, gallery_ids)
+    chosen = _check_queries(queries, len(vectors))
+    edges = np.linspace(0, 1, bins + 1)
+    total, defined = np.zeros(bins), 0
+    for _, block in _ranked_blocks(vectors, items, matching, chosen, worst=ties == "worst"):
+        table = torch.from_numpy(relevance_table(relevance, block.match))
+        ranked, counts = torch.from_numpy(block.levels), torch.from_numpy(block.match.counts)
+        recall = hierarchical_recall(ranked, table, counts).numpy()
+        precision = hierarchical_precision(ranked, table).nan_to_num(0.0).numpy()
+        for row, heights in zip(recall, precision, strict=True):
+            if np.isnan(row[0]):
+                continue
+            # Area from recall 0 to each rank, read off at the edges: linear in between, as heights are constant.
+            area = np.cumsum(np.diff(row, prepend=0.0) * heights)
+            at_edges = np.interp(edges, np.r_[0.0, row], np.r_[0.0, area])
+            at_edges[-1] = area[-1]  # the last recall is 1 but for rounding
+            total += np.diff(at_edges) * bins
+            defined += 1
+    return Curve(edges[1:], total / defined if defined else np.full(bins, np.nan))
+
+
+@dataclass(frozen=True)
+class _RankedBlock:
+    order: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+    levels: npt.NDArray[np.int8]
+    match: MatchBlock
+
+
+def _ranked_blocks(
+    vectors: Vectors,
+    items: Vectors,
+    matching: Matching,
+    chosen: npt.NDArray[np.int64],
+    *,
+    worst: bool,
+    k: int | None = None,
+) -> Iterator[tuple[slice, _RankedBlock]]:
+    """Rank the whole gallery (or its first k) for the chosen queries, a block at a time."""
+    kind = np.float64 if vectors.is_double or items.is_double else np.float32
+    again, earlier = items.duplicates()
+    # A full sort needs about twenty times the memory of the scores.
+    rows = block_rows(matching.items, 20 * np.dtype(kind).itemsize, len(chosen), None)
+    buffer = np.empty((rows, matching.items), dtype=kind)
+    for start in range(0, len(chosen), rows):
+        stop = min(start + rows, len(chosen))
+        wanted = chosen[start:stop]
+        scores = scores_of(vectors, wanted, items, again, earlier, buffer)
+        match = matching.block(wanted)
+        levels = matching.levels(wanted)
+        owner = np.repeat(np.arange(stop - start), np.diff(match.excluded_start))
+        scores[owner, match.excluded] = -np.inf
+        order = rank_by_score(torch.from_numpy(scores), torch.from_numpy(levels), worst=worst).numpy()[:, :k]
+        levels[owner, match.excluded] = -1
+        yield (
+            slice(start, stop),
+            _RankedBlock(
+                order,
+                np.take_along_axis(scores, order, axis=1).astype(np.float64),
+                np.take_along_axis(levels, order, axis=1),
+                match,
+            ),
+        )
+
+
+def _check_queries(
+    queries: Sequence[int] | npt.NDArray[np.int64] | None, number: int
+) -> npt.NDArray[np.int64]:
+    if queries is None:
+        return np.arange(number)
+    chosen = np.asarray(queries)
+    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+        raise InputError(f"queries must be a list of indices, got shape {chosen.shape} of {chosen.dtype}")
+    if chosen.size and (chosen.min() < 0 or chosen.max() >= number):
+        raise InputError(f"queries must lie in 0..{number - 1}, got {chosen.min()} to {chosen.max()}")
+    return chosen.astype(np.int64)

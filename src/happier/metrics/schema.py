@@ -1,0 +1,76 @@
+"""Which metrics make up an evaluation, under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from happier.errors import OptionError
+from happier.metrics import ranked
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The metrics for these levels, coarse to fine, and these cut-offs."""
+
+    level_names: tuple[str, ...]
+    ks: tuple[int, ...]
+
+    @property
+    def depth(self) -> int:
+        """Number of levels L."""
+        return len(self.level_names)
+
+    @property
+    def head(self) -> int:
+        """How many ranks the metrics at k look at."""
+        return max(self.ks, default=0)
+
+    def levels(self) -> Iterator[tuple[int, str]]:
+        """Level numbers 1..L with their names."""
+        return enumerate(self.level_names, start=1)
+
+    def levels_and_none(self) -> Iterator[tuple[int, str]]:
+        """Level numbers 0..L with their names; level 0, nothing shared, is ``none``."""
+        return enumerate(("none", *self.level_names))
+
+    def compute(self, levels: Tensor, relevance: Tensor, counts: Tensor) -> dict[str, Tensor]:
+        """All metrics of ranked levels ``[Q, n]`` by name (see `happier.metrics.ranked`)."""
+        relevance = relevance.to(torch.float64)
+        values = {
+            "H-AP": ranked.h_ap(levels, relevance, counts),
+            "ASI": ranked.asi(levels, counts),
+            "NDCG": ranked.ndcg(levels, counts),
+        }
+        for level, name in self.levels():
+            values[f"AP/{name}"] = ranked.average_precision(levels, counts, level)
+        for level, name in self.levels():
+            values[f"mAP@R/{name}"] = ranked.average_precision_at_r(levels, counts, level)
+        values["first_mistake"] = ranked.first_mistake(levels, self.depth)
+        for k in self.ks:
+            values[f"H-P@{k}"] = ranked.hierarchical_precision_at_k(levels, relevance, k)
+            values[f"H-R@{k}"] = ranked.hierarchical_recall_at_k(levels, relevance, counts, k)
+            values[f"NDCG@{k}"] = ranked.ndcg(levels, counts, k)
+            values[f"severity@{k}"] = ranked.severity_at_k(levels, self.depth, k)
+            for level, name in self.levels():
+                values[f"R@{k}/{name}"] = ranked.recall_at_k(levels, counts, level, k)
+            for level, name in self.levels():
+                values[f"P@{k}/{name}"] = ranked.precision_at_k(levels, counts, level, k)
+            for level, name in self.levels_and_none():
+                values[f"share@{k}/{name}"] = ranked.share_at_k(levels, level, k)
+        return values
+
+
+def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
+    """Return the cut-offs in rising order.
+
+    Raises:
+        OptionError: one is not a whole number of 1 or more.
+    """
+    for k in ks:
+        if isinstance(k, bool) or int(k) != k or k < 1:
+            raise OptionError(f"ks must be whole numbers of 1 or more, got {list(ks)}")
+    return tuple(sorted({int(k) for k in ks}))
