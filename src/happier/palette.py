@@ -113,9 +113,10 @@ def contrast(first: str, second: str) -> float:
 def css_variables(depth: int) -> str:
     """The palette as CSS custom properties: light, or dark where the reader's system or the page says so.
 
-    Names: ``--query``, ``--level-0`` .. ``--level-L``; each of these with ``-ink`` for text on that colour; and
-    those of the page: ``--page``, ``--surface``, ``--sunken``, ``--ink``, ``--muted``, ``--line``,
-    ``--accent``, ``--accent-ink``. ``<html data-theme="dark">`` or ``"light"`` overrides the system's choice.
+    Names: ``--query``, ``--level-0`` .. ``--level-L``; each of these with ``-ink`` for text on that colour;
+    and those of the page: ``--page``, ``--surface``, ``--sunken``, ``--ink``, ``--muted``, ``--line``,
+    ``--accent``, ``--accent-ink``. ``<html data-theme="dark">`` or ``"light"`` overrides the system's
+    choice.
     """
     light, dark = _block(depth, "light"), _block(depth, "dark")
     return (
