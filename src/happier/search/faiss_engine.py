@@ -56,7 +56,8 @@ def create_faiss(name: str, *, dim: int, rows: int, options: Mapping[str, Any]) 
     codes = chosen["code_bytes"] or _code_bytes(dim)
     if dim % codes:
         raise SearchError(f"code_bytes must divide the dimension {dim}, got {codes}")
-    index = faiss.index_factory(dim, f"IVF{lists},PQ{codes}x8", faiss.METRIC_INNER_PRODUCT)
+    # "np": no polysemous codes, which take most of the training and are not used here.
+    index = faiss.index_factory(dim, f"IVF{lists},PQ{codes}x8np", faiss.METRIC_INNER_PRODUCT)
     # Small catalogues are legal; their centroids are merely coarse, and the answer is re-scored exactly.
     index.cp.min_points_per_centroid = 1
     index.pq.cp.min_points_per_centroid = 1
