@@ -1,7 +1,8 @@
 """Index build and query; engines behind one small protocol."""
 
+from happier.search.catalogue import build_index, extend_index
 from happier.search.engine import ENGINES
 from happier.search.index import Hit, Index
 from happier.search.recall import measure_recall
 
-__all__ = ["ENGINES", "Hit", "Index", "measure_recall"]
+__all__ = ["ENGINES", "Hit", "Index", "build_index", "extend_index", "measure_recall"]

@@ -117,3 +117,21 @@ def check_options(engine: str, options: Mapping[str, Any], known: Mapping[str, i
             kind = "a whole number of at least 1" if isinstance(known[name], int) else "text"
             raise OptionError(f"option {name!r} of engine {engine!r} must be {kind}, got {value!r}")
     return {**known, **options}
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """Options as the command line gives them: ``name=value``, whole numbers as numbers.
+
+    Raises:
+        OptionError: not of this form.
+
+    >>> parse_options(["effort=64", "uri=catalogue.db"])
+    {'effort': 64, 'uri': 'catalogue.db'}
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise OptionError(f"an engine's option is written name=value, got {pair!r}")
+        options[name] = int(value) if value.isdecimal() else value
+    return options
