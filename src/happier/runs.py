@@ -18,6 +18,7 @@ from happier.data import Manifest
 from happier.embeddings import Embeddings
 from happier.errors import CheckpointError, InputError, ManifestError
 from happier.evaluation.protocol import splits_to_search
+from happier.taxonomy import UNKNOWN
 
 if TYPE_CHECKING:
     from happier.encoder import Progress
@@ -53,7 +54,9 @@ class Run:
         directory: the run's own directory, None for an array or a model of the hub.
         fingerprint: of the weights, None where it is not known.
         config: the training configuration, empty where there is none.
+        config_text: the same as it stands in the file.
         history: the lines of ``metrics.jsonl``.
+        unseen_classes: whether no fine class of these rows is in the training split; None where unknown.
     """
 
     source: str
@@ -65,6 +68,7 @@ class Run:
     config: dict[str, Any] = field(default_factory=dict)
     config_text: str | None = None
     history: tuple[dict[str, Any], ...] = ()
+    unseen_classes: bool | None = None
 
 
 def read_run(
@@ -174,7 +178,15 @@ def _read_model(
         config=config,
         config_text=text,
         history=read_history(path),
+        unseen_classes=_unseen(whole, rows),
     )
+
+
+def _unseen(whole: Manifest, rows: Manifest) -> bool | None:
+    if "train" not in whole.splits:
+        return None
+    trained = np.unique(whole.select("train").labels()[:, -1])
+    return not np.isin(rows.labels()[:, -1], trained[trained != UNKNOWN]).any()
 
 
 def _kept(place: Path | None, rows: Manifest, fingerprint: str) -> Embeddings | None:

@@ -10,6 +10,7 @@ An image is never retrieved for itself: rows with the query's id are left out of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from happier.errors import InputError, ManifestError
+from happier.evaluation.dyml import RetrievalSet, dyml_protocol
+from happier.evaluation.exact import PAPER_RELEVANCE, Ties, evaluate
+from happier.evaluation.result import Result
+from happier.relevance import Relevance
 from happier.taxonomy import UNKNOWN
 
 if TYPE_CHECKING:
@@ -152,6 +157,66 @@ def searches(manifest: Manifest, split: str | None = None) -> tuple[Search, ...]
             gallery = np.concatenate([queries, distractors]) if len(distractors) else None
         found.append(Search(name, queries, gallery, _levels(manifest, queries, name), len(distractors)))
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was found in each search; one result where there is one test set.
+
+    Attributes:
+        searches: what was searched.
+        results: the result of each.
+        dyml: mean over the test sets of DyML's metrics, and each set's (see `dyml_protocol`); None for other
+            data.
+    """
+
+    searches: tuple[Search, ...]
+    results: tuple[Result, ...]
+    dyml: dict[str, float] | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Means of all metrics; those of several test sets under the sets' names, DyML's mean on top."""
+        if len(self.results) == 1:
+            return {**(self.dyml or {}), **self.results[0].summary}
+        sets = {
+            search.name: result.summary for search, result in zip(self.searches, self.results, strict=True)
+        }
+        return {**(self.dyml or {}), **sets}
+
+
+def evaluate_manifest(
+    vectors: Any,
+    manifest: Manifest,
+    *,
+    split: str | None = None,
+    relevance: Relevance = PAPER_RELEVANCE,
+    ks: Sequence[int] = (1, 10, 100),
+    ties: Ties = "worst",
+) -> Evaluation:
+    """Evaluate embeddings as the splits of their manifest say.
+
+    Args:
+        vectors: embeddings ``[N, D]``, one for each row of the manifest.
+        manifest: the rows; those of splits that take no part are left alone.
+        split: as in `splits_to_search`.
+        relevance: of each level.
+        ks: cut-offs of the metrics at k.
+        ties: order of equal scores.
+    """
+    found = searches(manifest, split)
+    arguments = [search.arguments(vectors, manifest) for search in found]
+    results = tuple(
+        evaluate(**values, relevance=relevance, ks=ks, ties=ties, level_names=search.level_names)
+        for search, values in zip(found, arguments, strict=True)
+    )
+    dyml = None
+    if len(found) > 1 and all(len(search.level_names) == 1 for search in found):
+        sets = {search.name: RetrievalSet(**v) for search, v in zip(found, arguments, strict=True)}
+        dyml = dyml_protocol(sets, ties=ties).summary
+    elif (manifest.name or "").startswith("dyml") and len(found) == 1:
+        # DyML-Product: one test set with all labels, told level by level.
+        dyml = dyml_protocol(RetrievalSet(**arguments[0]).by_level(found[0].level_names), ties=ties).summary
+    return Evaluation(found, results, dyml)
 
 
 def _sets(manifest: Manifest) -> npt.NDArray[np.object_]:

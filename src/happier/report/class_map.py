@@ -1,0 +1,117 @@
+"""t-SNE of the mean embedding of each fine class, one plane for each model (the paper's Fig. 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from happier.errors import MissingExtraError
+from happier.report.data import ClassMap, Point
+from happier.report.names import parts
+from happier.report.pictures import Pictures
+from happier.report.subject import Subject
+from happier.taxonomy import UNKNOWN
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+MIN_CLASSES, MAX_CLASSES, MAX_PICTURES = 8, 3_000, 3_000
+NEIGHBOURS = 5
+
+
+def class_map(subjects: Sequence[Subject], pictures: Pictures, *, seed: int = 0) -> ClassMap | None:
+    """The map, or None where there are too few classes for one.
+
+    Args:
+        subjects: one for each model, over the same rows.
+        pictures: where the sheet of pictures goes.
+        seed: of t-SNE, and of the draw where there are more than `MAX_CLASSES` classes.
+    """
+    first = subjects[0]
+    rows = np.union1d(first.search.queries, first.search.gallery_rows)
+    rows = rows[first.labels[rows, -1] != UNKNOWN]
+    codes, example, group = np.unique(first.labels[rows, -1], return_index=True, return_inverse=True)
+    if len(codes) < MIN_CLASSES:
+        return None
+    kept = np.arange(len(codes))
+    if len(codes) > MAX_CLASSES:
+        kept = np.sort(np.random.default_rng(seed).choice(len(codes), MAX_CLASSES, replace=False))
+    shown = rows[example[kept]]
+    perplexity = float(min(30.0, (len(kept) - 1) / 3))
+    coarse_codes = first.labels[shown, 0]
+    planes: list[FloatArray] = []
+    agreement = []
+    for subject in subjects:
+        means = _class_means(subject.run.vectors, rows, group, len(codes))[kept]
+        agreement.append(_agreement(means, coarse_codes))
+        plane = _tsne(means, perplexity, seed)
+        planes.append(plane if not planes else _turned_towards(plane, planes[0]))
+    coarse, numbers = _coarse_names(first, shown, coarse_codes)
+    points = tuple(
+        Point(
+            first.class_paths[int(row)],
+            int(number),
+            tuple((float(x), float(y)) for x, y in (_unit_square(plane)[index] for plane in planes)),
+        )
+        for index, (row, number) in enumerate(zip(shown, numbers, strict=True))
+    )
+    sprite: tuple[str | None, int, int] = (None, 0, 0)
+    if len(points) <= MAX_PICTURES:
+        sprite = pictures.sheet([first.files[int(row)] for row in shown])
+    return ClassMap(coarse, points, len(codes) - len(kept), seed, perplexity, tuple(agreement), *sprite)
+
+
+def _class_means(vectors: Any, rows: IntArray, group: IntArray, classes: int) -> FloatArray:
+    sums = np.zeros((classes, vectors.shape[1]))
+    for start in range(0, len(rows), 8192):  # a memory-mapped array is read in pieces
+        part = slice(start, start + 8192)
+        np.add.at(sums, group[part], np.asarray(vectors[rows[part]], dtype=np.float64))
+    return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12))
+
+
+def _agreement(means: FloatArray, coarse: IntArray) -> float:
+    """Share of a class's nearest classes that are of its coarse class."""
+    similarity = means @ means.T
+    np.fill_diagonal(similarity, -np.inf)
+    count = min(NEIGHBOURS, len(means) - 1)
+    nearest = np.argpartition(-similarity, count - 1, axis=1)[:, :count]
+    return float((coarse[nearest] == coarse[:, None]).mean())
+
+
+def _tsne(means: FloatArray, perplexity: float, seed: int) -> FloatArray:
+    try:
+        from openTSNE import TSNE
+    except ImportError as error:
+        raise MissingExtraError("openTSNE", "report") from error
+    # Unit vectors: Euclidean neighbours are cosine neighbours. One job, so that a seed gives one picture.
+    reducer = TSNE(
+        perplexity=perplexity, initialization="pca", neighbors="exact", random_state=seed, n_jobs=1
+    )
+    return np.asarray(reducer.fit(means), dtype=np.float64)
+
+
+def _turned_towards(plane: FloatArray, target: FloatArray) -> FloatArray:
+    """Turn and mirror a plane onto another; t-SNE leaves both open, and like should stand beside like."""
+    plane, centred = plane - plane.mean(0), target - target.mean(0)
+    left, _, right = np.linalg.svd(plane.T @ centred)
+    return np.asarray(plane @ left @ right)
+
+
+def _unit_square(plane: FloatArray) -> FloatArray:
+    low, high = plane.min(0), plane.max(0)
+    side = float((high - low).max()) or 1.0
+    return np.asarray((plane - (low + high) / 2) / side + 0.5)
+
+
+def _coarse_names(subject: Subject, shown: IntArray, codes: IntArray) -> tuple[tuple[str, ...], IntArray]:
+    """Names of the coarse classes, most points first, and the number of each point's."""
+    values, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    name_of = {
+        int(code): parts(subject.class_paths[int(row)])[0] for row, code in zip(shown, codes, strict=True)
+    }
+    place = np.empty(len(values), dtype=np.int64)
+    place[order] = np.arange(len(values))
+    return tuple(name_of[int(values[index])] for index in order), place[inverse]

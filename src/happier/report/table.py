@@ -1,0 +1,107 @@
+"""Results of one or two models -> the rows of the table of figures, in the order they are told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from happier.evaluation.result import Result, compare
+from happier.metrics.schema import Schema
+from happier.report.data import Difference, Metric, Unit, Value
+
+# Group, its metrics; ``{level}`` and ``{k}`` run over all levels and cut-offs.
+WHOLE, PRECISION, RECALL, SEVERITY = (
+    "The whole hierarchy",
+    "Average precision from each level down",
+    "Recall: is one right among the first k?",
+    "How wrong, in levels (lower is better)",
+)
+
+
+def metric_rows(results: Sequence[Result], *, resamples: int = 1000, seed: int = 0) -> tuple[Metric, ...]:
+    """Every row of the table, with intervals, and with paired differences where there are two models.
+
+    Args:
+        results: of the model, and of the one it is compared with, on the same queries.
+        resamples: bootstrap resamples; 0 leaves the intervals out (NaN).
+        seed: of the resampling.
+    """
+    intervals = [result.bootstrap(resamples, seed) if resamples else {} for result in results]
+    differences = {}
+    if len(results) == 2 and resamples:
+        differences = compare(results[1], results[0], n=resamples, seed=seed)
+    rows = []
+    for key, label, group, unit, higher in _schema_rows(results[0].schema):
+        values = []
+        for result, interval in zip(results, intervals, strict=True):
+            found = interval.get(key)
+            values.append(
+                Value(found.mean, found.low, found.high)
+                if found
+                else Value(result.summary[key], math.nan, math.nan)
+            )
+        paired = differences.get(key)
+        difference = Difference(paired.mean, paired.low, paired.high, paired.p_value) if paired else None
+        rows.append(Metric(key, label, group, unit, higher, tuple(values), difference))
+    return tuple(rows)
+
+
+def _schema_rows(schema: Schema) -> Iterator[tuple[str, str, str, Unit, bool]]:
+    names = schema.level_names
+    for key in ("H-AP", "ASI", "NDCG"):
+        yield key, key, WHOLE, "percent", True
+    for name in names:
+        yield f"AP/{name}", f"AP, {_level(name)}", PRECISION, "percent", True
+    for k in schema.ks:
+        for name in names:
+            yield f"R@{k}/{name}", f"R@{k}, {_level(name)}", RECALL, "percent", True
+    for k in schema.ks:
+        label = "Severity of the first answer" if k == 1 else f"Severity of the top {k}"
+        yield f"severity@{k}", label, SEVERITY, "levels", False
+    yield "first_mistake", "Distance of the first wrong answer", SEVERITY, "levels", False
+
+
+def _level(name: str) -> str:
+    return f"level {name}" if name.isdigit() else name
+
+
+def format_value(value: float, unit: Unit, *, signed: bool = False) -> str:
+    """A figure as it is printed: percent with one digit, levels with two; a dash where undefined.
+
+    >>> format_value(0.4291, "percent"), format_value(-0.5, "levels", signed=True)
+    ('42.9', '-0.50')
+    """
+    if math.isnan(value):
+        return "-"
+    sign = "+" if signed else ""
+    return f"{100 * value:{sign}.1f}" if unit == "percent" else f"{value:{sign}.2f}"
+
+
+def to_latex(rows: Sequence[Metric], names: Sequence[str]) -> str:
+    r"""The table as LaTeX (booktabs): one line per model, its best figures bold.
+
+    >>> print(to_latex((), ["HAPPIER"]).splitlines()[0])
+    % \usepackage{booktabs}
+    """
+    shown = [row for row in rows if row.group != SEVERITY or row.key.startswith("severity")]
+    head = " & ".join(["Method", *(_latex(row.label) for row in shown)])
+    lines = [
+        r"% \usepackage{booktabs}",
+        rf"\begin{{tabular}}{{l{'r' * len(shown)}}}",
+        r"\toprule",
+        rf"{head} \\",
+        r"\midrule",
+    ]
+    for index, name in reversed(list(enumerate(names))):
+        cells = []
+        for row in shown:
+            text = format_value(row.values[index].mean, row.unit)
+            cells.append(rf"\textbf{{{text}}}" if row.best == index else text)
+        lines.append(rf"{' & '.join([_latex(name), *cells])} \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex(text: str) -> str:
+    for character in "&%$#_{}":
+        text = text.replace(character, "\\" + character)
+    return text
