@@ -1,0 +1,197 @@
+"""H-AP as a loss: the paper's surrogate, and the plain sigmoid of its ablation."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+
+from happier.errors import OptionError
+from happier.losses.loss import Batch, RetrievalLoss
+from happier.losses.objective import Objective
+from happier.losses.ranking import Form, ranking_loss
+from happier.losses.surrogate import SigmoidSurrogate, Surrogate, step_surrogate
+from happier.relevance import HierarchyRelevance, Relevance
+from happier.taxonomy import UNKNOWN
+
+
+@final
+class HAPLoss(RetrievalLoss):
+    """One minus a smooth lower bound of H-AP, the mean over the queries of the batch.
+
+        L = 1 - sum_k hrank(k) / rank(k) / sum_k rel(k)
+        rank(k)  = 1 + sum_{level(j) < level(k)} H_down(s_j - s_k) + sum_{level(j) >= level(k)} H(s_j - s_k)
+        hrank(k) = rel(k) + sum_{level(j) > level(k)} min(rel(j), rel(k)) H_up(s_j - s_k)
+                          + sum_{1 <= level(j) <= level(k)} min(rel(j), rel(k)) H(s_j - s_k)
+
+    where ``k`` runs over the positives of a query, ``j != k`` over the rest of the batch, ``s`` are the cosines with the
+    query, ``level`` is the number of levels shared with it, ``H`` is the step (``H(0) = 0``, no gradient) and ``H_down``,
+    ``H_up`` are those of `StepSurrogate`. The loss is at least ``1 - H-AP`` for every query as long as ``H_down >= H``
+    and ``H_up <= H``: so for the preset ``"paper"``, not for the authors' values of iNaturalist (``start=0, offset=1``).
+
+    A query without a positive adds nothing; a batch of such queries gives a zero that back-propagates.
+
+    Relations: with one level it is the SupAP of `ROADMAPLoss`; `SigmoidHAPLoss` has a sigmoid for every pair;
+    `HAPPIERLoss` adds `ClusterLoss`; ``relevance=WeightedAPRelevance(weights)`` trains the weighted sum of the levels' AP.
+
+    Args:
+        alpha: how fast relevance falls towards the coarse levels (`HierarchyRelevance`); 5 or 3 is HAPPIER_F.
+        preset: ``"paper"`` or ``"authors"``, the values of the surrogate; ``tau`` to ``hrank`` change single ones.
+        relevance: any relevance of `happier.relevance` instead of ``alpha``.
+        tau: see `StepSurrogate`, as the following.
+        rho: slope beyond the margin.
+        delta: margin.
+        start: jump at 0.
+        offset: value at the margin.
+        gamma: slope of ``H_up`` below 0.
+        nu: slope of ``H_up`` above 0.
+        mu: value of ``H_up`` just above 0.
+        hrank: whether the hierarchical rank has a surrogate.
+        include_query: leave each query in its own retrieval set, as the authors do.
+        form: ``"kernel"`` or ``"torch"``; by default the device decides.
+
+    Shapes:
+        embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
+
+    Reference:
+        Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval, ECCV 2022.
+
+    >>> import torch
+    >>> embeddings = torch.nn.functional.normalize(torch.eye(4), dim=1).requires_grad_()
+    >>> loss = HAPLoss()(embeddings, torch.tensor([[0, 0], [0, 0], [0, 1], [1, 2]]))
+    >>> loss.backward()
+    >>> loss.shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        preset: str = "paper",
+        *,
+        relevance: Relevance | None = None,
+        tau: float | None = None,
+        rho: float | None = None,
+        delta: float | None = None,
+        start: float | None = None,
+        offset: float | None = None,
+        gamma: float | None = None,
+        nu: float | None = None,
+        mu: float | None = None,
+        hrank: bool | None = None,
+        include_query: bool = False,
+        form: Form | None = None,
+    ) -> None:
+        super().__init__()
+        self.surrogate = step_surrogate(
+            preset,
+            tau=tau,
+            rho=rho,
+            delta=delta,
+            start=start,
+            offset=offset,
+            gamma=gamma,
+            nu=nu,
+            mu=mu,
+            hrank=hrank,
+        )
+        self.relevance = _relevance(alpha, relevance)
+        self.include_query = include_query
+        self.form = form
+
+    def compute(self, batch: Batch) -> torch.Tensor:
+        """The loss of a checked batch."""
+        return hap_loss(
+            batch, self.relevance, self.surrogate, include_query=self.include_query, form=self.form
+        )
+
+    def extra_repr(self) -> str:
+        """Relevance and surrogate."""
+        return f"{self.relevance}, {self.surrogate}, include_query={self.include_query}"
+
+
+@final
+class SigmoidHAPLoss(RetrievalLoss):
+    """One minus H-AP with a plain sigmoid for every comparison: the baseline of the paper's ablation.
+
+        L = 1 - sum_k hrank(k) / rank(k) / sum_k rel(k)
+        rank(k)  = 1 + sum_j sigmoid((s_j - s_k) / tau)
+        hrank(k) = rel(k) + sum_{level(j) >= 1} min(rel(j), rel(k)) sigmoid((s_j - s_k) / tau)
+
+    where ``k`` runs over the positives of a query and ``j != k`` over the rest of the batch. It tends to ``1 - H-AP`` as
+    ``tau`` tends to 0, but is no bound of it.
+
+    Relations: with one level it is `SmoothAPLoss`; `HAPLoss` has the paper's bounds instead.
+
+    Args:
+        alpha: how fast relevance falls towards the coarse levels (`HierarchyRelevance`).
+        relevance: any relevance of `happier.relevance` instead of ``alpha``.
+        tau: temperature.
+        include_query: leave each query in its own retrieval set.
+        form: ``"kernel"`` or ``"torch"``; by default the device decides.
+
+    Shapes:
+        embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
+
+    Reference:
+        Ramzi et al., ECCV 2022, table 5; Brown et al., Smooth-AP, ECCV 2020.
+
+    >>> import torch
+    >>> loss = SigmoidHAPLoss(tau=0.001)
+    >>> round(float(loss(torch.eye(3)[[0, 0, 1, 1]], torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1]]))), 4)
+    0.125
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        relevance: Relevance | None = None,
+        tau: float = 0.01,
+        include_query: bool = False,
+        form: Form | None = None,
+    ) -> None:
+        super().__init__()
+        self.surrogate = SigmoidSurrogate(tau)
+        self.relevance = _relevance(alpha, relevance)
+        self.include_query = include_query
+        self.form = form
+
+    def compute(self, batch: Batch) -> torch.Tensor:
+        """The loss of a checked batch."""
+        return hap_loss(
+            batch, self.relevance, self.surrogate, include_query=self.include_query, form=self.form
+        )
+
+    def extra_repr(self) -> str:
+        """Relevance and surrogate."""
+        return f"{self.relevance}, {self.surrogate}, include_query={self.include_query}"
+
+
+def hap_loss(
+    batch: Batch, relevance: Relevance, surrogate: Surrogate, *, include_query: bool, form: Form | None
+) -> torch.Tensor:
+    """One minus the mean smooth H-AP of a checked batch."""
+    levels = batch.levels(include_query=include_query)
+    counts = level_counts(levels, batch.labels.shape[1])
+    counted = counts
+    if relevance.count_query and not include_query and batch.own is not None:
+        # The query was removed, but counts at the level it shares with itself.
+        own_level = (batch.labels != UNKNOWN).sum(1, keepdim=True)
+        present = (batch.own >= 0).to(counts.dtype)[:, None]
+        counted = counts.scatter_add(1, own_level, present)
+    objective = Objective.ap(counts, relevance(counted))
+    return ranking_loss(batch.scores(), levels, objective, surrogate, form=form)
+
+
+def level_counts(levels: torch.Tensor, depth: int) -> torch.Tensor:
+    """int64 ``[Q, L+1]``: how many items each query shares each level with."""
+    return torch.stack([(levels == level).sum(1) for level in range(depth + 1)], dim=1)
+
+
+def _relevance(alpha: float, relevance: Relevance | None) -> Relevance:
+    if relevance is None:
+        return HierarchyRelevance(alpha)
+    if alpha != 1.0:
+        raise OptionError(f"alpha={alpha} has no effect beside relevance={relevance!r}: give one of them")
+    return relevance
