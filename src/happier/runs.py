@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from happier.data import Manifest
+from happier.data import Manifest, fetch
 from happier.embeddings import Embeddings
 from happier.errors import CheckpointError, InputError, ManifestError
 from happier.evaluation.protocol import splits_to_search
@@ -150,8 +150,10 @@ def _read_model(
 
     encoder = Encoder.from_pretrained(source)
     config, text = read_config(path)
-    if manifest is None:
-        manifest = (config.get("data") or {}).get("manifest")
+    data = config.get("data") or {}
+    if manifest is None and data.get("manifest") is None and data.get("name") is not None:
+        manifest = fetch(str(data["name"]))
+    manifest = manifest or data.get("manifest")
     if manifest is None:
         raise ManifestError(f"{source} does not say which images it is for; name them with --manifest")
     whole = Manifest.read(manifest)

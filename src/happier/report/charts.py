@@ -145,7 +145,7 @@ def curve_plot(report: Report, curve: Curve) -> Plot:
 
 
 def training_plot(report: Report, curve: TrainingCurve) -> Plot:
-    """One quantity over the epochs; losses of different kinds share no scale, so each fills its own."""
+    """One quantity over the steps; losses of different kinds share no scale, so each fills its own."""
     fraction = curve.name != "loss"
     last = max((series.x[-1] for series in curve.series if series.x), default=1.0)
     first = min((series.x[0] for series in curve.series if series.x), default=0.0)
@@ -178,7 +178,7 @@ def training_plot(report: Report, curve: TrainingCurve) -> Plot:
         tuple(reversed(shapes)),
         tuple(Tick(100 * (x - first) / width, f"{x:g}") for x in _round_steps(first, last)),
         _percent_ticks(top) if fraction else (),
-        "epoch",
+        "step",
         curve.name if fraction else "loss, each on its own scale",
         unit="percent" if fraction else "plain",
     )

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from happier.errors import InputError, OptionError
 from happier.evaluation import precision_recall_curve
-from happier.evaluation.exact import Ties
+from happier.evaluation.exact import PAPER_RELEVANCE, Ties
 from happier.evaluation.protocol import Evaluation, Search, evaluate_manifest
-from happier.relevance import HierarchyRelevance, Relevance
+from happier.relevance import Relevance
 from happier.report.class_map import class_map
 from happier.report.data import Curve, DataSet, Metric, Report, Severity
 from happier.report.examples import examples
@@ -49,7 +49,7 @@ class Options:
     """
 
     split: str | None = None
-    relevance: Relevance = HierarchyRelevance()
+    relevance: Relevance = PAPER_RELEVANCE
     ks: Sequence[int] = (1, 10, 100)
     ties: Ties = "worst"
     seed: int = 0
@@ -74,7 +74,7 @@ def collect(runs: Sequence[Run], folder: Path, options: Options, tell: Tell) -> 
         raise OptionError(f"a report is of one run or of two, got {len(runs)}")
     seed, ties, relevance = options.seed, options.ties, options.relevance
     check_same_rows(runs)
-    runs = _with_different_names(runs)
+    runs = with_different_names(runs)
     tell("evaluating")
     found = [
         evaluate_manifest(
@@ -147,7 +147,7 @@ def check_same_rows(runs: Sequence[Run]) -> None:
             )
 
 
-def _with_different_names(runs: Sequence[Run]) -> Sequence[Run]:
+def with_different_names(runs: Sequence[Run]) -> Sequence[Run]:
     """Two runs of one loss go by the names of their directories."""
     if len({run.name for run in runs}) == len(runs):
         return runs

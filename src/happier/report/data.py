@@ -220,7 +220,7 @@ class Series:
 
 @dataclass(frozen=True)
 class TrainingCurve:
-    """One quantity of the training runs over their epochs."""
+    """One quantity of the training runs over their steps."""
 
     name: str
     series: tuple[Series, ...]

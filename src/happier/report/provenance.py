@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Any
 from happier.report.data import Model, Provenance, Series, TrainingCurve
 from happier.runs import Run
 
+MAX_POINTS = 60
 _PACKAGES = ("happier", "torch", "torchvision", "timm", "numpy", "numba", "openTSNE")
 
 
@@ -60,7 +62,7 @@ def train_command(run: Run) -> str | None:
 
 
 def training_curves(runs: Sequence[Run]) -> tuple[TrainingCurve, ...]:
-    """Loss and H-AP over the epochs, for the runs that kept them."""
+    """Loss and H-AP over the steps, for the runs that kept them."""
     curves = []
     for name in ("loss", "H-AP"):
         series = []
@@ -75,12 +77,15 @@ def training_curves(runs: Sequence[Run]) -> tuple[TrainingCurve, ...]:
 
 
 def _points(history: Sequence[dict[str, Any]], name: str) -> list[tuple[float, float]]:
-    """One point for each epoch that tells this quantity: the mean of its lines."""
-    sums: dict[float, list[float]] = {}
+    """Step and value of every line that tells this quantity; many lines become `MAX_POINTS` means."""
+    points = []
     for line in history:
-        if isinstance(line.get(name), int | float) and isinstance(line.get("epoch"), int | float):
-            sums.setdefault(float(line["epoch"]), []).append(float(line[name]))
-    return [(epoch, sum(values) / len(values)) for epoch, values in sorted(sums.items())]
+        value = (line.get("metrics") or {}).get(name) if line.get("kind") == "evaluation" else line.get(name)
+        if isinstance(value, int | float) and isinstance(line.get("step"), int):
+            points.append((float(line["step"]), float(value)))
+    size = math.ceil(len(points) / MAX_POINTS)
+    groups = [points[start : start + size] for start in range(0, len(points), size)] if points else []
+    return [tuple(sum(column) / len(column) for column in zip(*group, strict=True)) for group in groups]
 
 
 def _environment() -> dict[str, str]:

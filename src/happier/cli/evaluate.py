@@ -1,0 +1,108 @@
+"""``happier evaluate``: every metric of a run, exactly, with intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from happier.cli import app
+
+
+@app.command()
+def evaluate(
+    run: Annotated[
+        str, typer.Argument(help="A run, a saved model, a directory of embeddings, or a .npy file.")
+    ],
+    manifest: Annotated[
+        Path | None, typer.Option(help="The images and labels; by default the run's own.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="test, val, train (leave-one-out) or query (query and gallery).")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="RUN2", help="Compare with this one, query by query.")
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - prints them.")
+    ] = None,
+    per_query: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every query's figures as Parquet.")
+    ] = None,
+    latex: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table as LaTeX; - prints it.")
+    ] = None,
+    paper: Annotated[
+        bool,
+        typer.Option("--paper", help="Count the query in its own class, as the published figures do."),
+    ] = False,
+    alpha: Annotated[float, typer.Option(help="Exponent of the relevance (Eq. 6).")] = 1.0,
+    k: Annotated[
+        list[int] | None, typer.Option(help="Cut-offs, may be repeated. [default: 1 10 100]")
+    ] = None,
+    ties: Annotated[str, typer.Option(help="Order of equal scores: worst or best.")] = "worst",
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples; 0 for no intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    batch_size: Annotated[int, typer.Option(help="Images embedded at a time.")] = 64,
+) -> None:
+    """Evaluate a run: H-AP, ASI, NDCG, AP and recall at every level, and how severe its mistakes are.
+
+    The manifest's splits say how: test rows are searched for among each other, queries in their gallery,
+    distractors are added, DyML's three test sets are told apart.
+
+    Example: happier evaluate runs/happier --against runs/nsm --json figures.json
+    """
+    from rich.console import Console
+
+    from happier.cli.progress import image_progress
+    from happier.errors import OptionError
+    from happier.evaluation.stored import to_json, write_json, write_per_query
+    from happier.relevance import HierarchyRelevance
+    from happier.report.comparison import compare_runs, store
+    from happier.report.table import to_latex
+    from happier.report.text import dyml_table, metrics_table, published_table
+    from happier.runs import read_run
+
+    if ties not in ("worst", "best"):
+        raise OptionError(f"--ties must be worst or best, got {ties!r}")
+    with image_progress("Embedding") as progress:
+        runs = [
+            read_run(source, manifest=manifest, split=split, batch_size=batch_size, progress=progress)
+            for source in (run, against)
+            if source is not None
+        ]
+    found = compare_runs(
+        runs,
+        split=split,
+        relevance=HierarchyRelevance(alpha=alpha, count_query=paper),
+        ks=tuple(k or (1, 10, 100)),
+        ties="worst" if ties == "worst" else "best",
+        resamples=resamples,
+        seed=seed,
+        published=paper,
+    )
+    store(found)
+    if per_query is not None:
+        write_per_query(found.evaluations[0], found.runs[0].manifest, per_query)
+    if json_file is not None and str(json_file) != "-":
+        write_json(found.to_data(), json_file)
+    if latex is not None and str(latex) != "-":
+        latex.write_text("\n".join(to_latex(rows, found.names) for rows in found.rows), encoding="utf-8")
+    if str(json_file) == "-":
+        typer.echo(to_json(found.to_data()), nl=False)
+        return
+    if str(latex) == "-":
+        typer.echo("\n".join(to_latex(rows, found.names) for rows in found.rows), nl=False)
+        return
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)  # a file has no edge to wrap at
+    for rows, title in zip(found.rows, found.titles(), strict=True):
+        console.print(metrics_table(rows, found.names, title))
+    if found.evaluations[0].dyml is not None:
+        console.print(dyml_table([one.dyml or {} for one in found.evaluations], found.names))
+    if found.published is not None:
+        console.print(published_table(found.published, found.own_published_row()))
+    for note in found.notes():
+        console.print(note, markup=False, highlight=False)

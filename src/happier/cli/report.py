@@ -1,0 +1,70 @@
+"""``happier report``: one folder with a page that shows how good a model is and how bad its mistakes are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from happier.cli import app
+
+
+@app.command()
+def report(
+    run: Annotated[
+        str, typer.Argument(help="A run, a saved model, a directory of embeddings, or a .npy file.")
+    ],
+    against: Annotated[
+        str | None, typer.Option(metavar="RUN2", help="Compare with this one, query by query.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write. [default: RUN/report]")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="The images and labels; by default the run's own.")
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="test, val, train (leave-one-out) or query (query and gallery).")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="How to call the model.")] = None,
+    against_name: Annotated[str | None, typer.Option(help="How to call the other.")] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    seed: Annotated[int, typer.Option(help="Of examples, map and intervals.")] = 0,
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 1000,
+    batch_size: Annotated[int, typer.Option(help="Images embedded at a time.")] = 64,
+) -> None:
+    """Write a page about a run, or about two side by side; it needs no network to be looked at.
+
+    Example: happier report runs/happier --against runs/nsm -o report
+    """
+    import sys
+
+    from rich.console import Console
+
+    from happier.cli.progress import image_progress
+    from happier.errors import OptionError
+    from happier.report import Options, write_report
+    from happier.runs import read_run
+
+    if output is None:
+        if not Path(run).is_dir():
+            raise OptionError(f"{run} is not a directory: say where the report goes with -o")
+        output = Path(run) / "report"
+    with image_progress("Embedding") as progress:
+        runs = [
+            read_run(
+                source, manifest=manifest, split=split, name=called, batch_size=batch_size, progress=progress
+            )
+            for source, called in ((run, name), (against, against_name))
+            if source is not None
+        ]
+    command = " ".join(["happier", *sys.argv[1:]])
+    options = Options(split=split, seed=seed, resamples=resamples, title=title, commands=(command,))
+    console = Console(stderr=True)
+    with console.status("Reporting") as status:
+        written = write_report(
+            runs, output, options=options, tell=lambda what: status.update(f"Report: {what}")
+        )
+    typer.echo(written.headline)
+    typer.echo(f"{output / 'index.html'}")
