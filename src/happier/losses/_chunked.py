@@ -1,6 +1,7 @@
 """The ranking losses in plain torch on any device, with the closed-form gradient of the compiled form.
 
-One row per (query, positive) pair, a chunk of rows at a time, so that memory does not grow with the cube of the batch.
+One row per (query, positive) pair, a chunk of rows at a time, so that memory does not grow with the cube of
+the batch.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ def ranking_chunked(
     gradient = torch.zeros_like(scores) if need_gradient else None
     query, positive = ((levels > 0) & objective.valid[:, None]).nonzero(as_tuple=True)  # [pairs] each
     chunk = max(1, (CHUNK_CPU if scores.device.type == "cpu" else CHUNK_ACCELERATOR) // items)
-    for q, k in zip(query.split(chunk), positive.split(chunk), strict=True):
+    for q, k in zip(torch.split(query, chunk), torch.split(positive, chunk), strict=True):
         t = scores[q] - scores[q, k][:, None]  # [pairs, N]
         level = levels[q]
         own_level = levels[q, k][:, None]
         own_weight = item_weights[q, k]
         least = torch.minimum(item_weights[q], own_weight[:, None]) if objective.kind == AP else None
+        pairs: _StepPairs | _SigmoidPairs
         if isinstance(surrogate, StepSurrogate):
             pairs = _StepPairs(t, level, own_level, least, surrogate)
         else:

@@ -2,10 +2,10 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 """The ranking losses on the CPU: value and closed-form gradient of each query in one compiled pass.
 
-Per query the items are put in order of level, so that "lower level" is a prefix. For each positive ``k`` one loop
-over that prefix sums the surrogate and keeps its slope; once the rank is known, a second loop adds the slopes,
-weighted, to the gradient. ``sigmoid((s_j - s_k) / tau) = 1 / (1 + e_j / e_k)`` with ``e_j = exp(-s_j / tau)``, so a query of
-n items takes n exponentials, not n^2.
+Per query the items are put in order of level, so that "lower level" is a prefix. For each positive ``k`` one
+loop over that prefix sums the surrogate and keeps its slope; once the rank is known, a second loop adds the
+slopes, weighted, to the gradient. ``sigmoid((s_j - s_k) / tau) = 1 / (1 + e_j / e_k)`` with ``e_j = exp(-s_j
+/ tau)``, so a query of n items takes n exponentials, not n^2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ FAST = {"reassoc", "nsz", "contract", "arcp"}
 LIMIT_FLOAT32 = 80.0
 LIMIT_FLOAT64 = 650.0
 
-TAU, RHO, DELTA, START, OFFSET, GAMMA, NU, MU, ZERO, ONE, LARGE = range(11)
+# The surrogate's parameters as an array of the type of the scores; a literal would turn float32 into float64.
+TAU, RHO, DELTA, START, OFFSET, GAMMA, NU, MU, ZERO, ONE = range(10)
+
+# How the loops are compiled; division by zero must give infinity, since a check would end vector code.
+_plain = njit(cache=True, nogil=True, error_model="numpy")
+_loop = njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 
 
 def ranking_kernel(
@@ -56,11 +61,10 @@ def ranking_kernel(
         not isinstance(surrogate, StepSurrogate),
         isinstance(surrogate, StepSurrogate) and surrogate.hrank,
         1.0 / max(int(objective.valid.sum()), 1),
-        need_gradient,
         g,
         values,
     )
-    threads = min(torch.get_num_threads(), int(numba.config.NUMBA_NUM_THREADS))
+    threads = min(torch.get_num_threads(), numba.get_num_threads())
     if threads == 1:
         _all_queries(*arguments)
     else:
@@ -79,40 +83,64 @@ def _parameters(surrogate: Surrogate) -> np.ndarray[Any, np.dtype[np.float64]]:
         own = (p.tau, p.rho, p.delta, p.start, p.line_offset, p.gamma, p.nu, p.mu)
     else:
         own = (surrogate.tau, *(0.0,) * 7)
-    return np.array([*own, 0.0, 1.0, 1e30])
+    return np.array([*own, 0.0, 1.0])
 
 
-@njit(cache=True, nogil=True)
+@_plain
 def _all_queries(
-    scores, levels, weights, valid, kind, cuts, cut_weights, temperature, p, smooth, hrank, share, need_gradient, g,
+    scores,
+    levels,
+    weights,
+    valid,
+    kind,
+    cuts,
+    cut_weights,
+    temperature,
+    p,
+    smooth,
+    hrank,
+    share,
+    gradient,
     values,
-):  # fmt: skip
+):
     for q in range(scores.shape[0]):
         if valid[q]:
             values[q] = _one_query(
-                scores[q], levels[q], weights[q], kind, cuts, cut_weights[q], temperature, p, smooth, hrank, share,
-                need_gradient, g[q],
+                scores[q], levels[q], weights[q], kind, cuts, cut_weights[q], temperature, p, smooth, hrank,
+                share, gradient[q],
             )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, error_model="numpy", parallel=True)
 def _all_queries_threaded(
-    scores, levels, weights, valid, kind, cuts, cut_weights, temperature, p, smooth, hrank, share, need_gradient, g,
+    scores,
+    levels,
+    weights,
+    valid,
+    kind,
+    cuts,
+    cut_weights,
+    temperature,
+    p,
+    smooth,
+    hrank,
+    share,
+    gradient,
     values,
-):  # fmt: skip
+):
     for q in prange(scores.shape[0]):
         if valid[q]:
             values[q] = _one_query(
-                scores[q], levels[q], weights[q], kind, cuts, cut_weights[q], temperature, p, smooth, hrank, share,
-                need_gradient, g[q],
+                scores[q], levels[q], weights[q], kind, cuts, cut_weights[q], temperature, p, smooth, hrank,
+                share, gradient[q],
             )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@_plain
 def _one_query(
-    scores, levels, weights, kind, cuts, cut_weights, temperature, parameters, smooth, hrank, share, need_gradient,
-    gradient,
-):  # fmt: skip
+    scores, levels, weights, kind, cuts, cut_weights, temperature, p, smooth, hrank, share, gradient
+):
+    """Objective of one query; its gradient goes to ``gradient``, if that is not empty."""
     depth = weights.shape[0] - 1
     starts = np.zeros(depth + 2, np.int64)
     for level in levels:
@@ -120,10 +148,7 @@ def _one_query(
             starts[level + 1] += 1
     for level in range(depth + 1):
         starts[level + 1] += starts[level]
-    items = starts[depth + 1]
-    if starts[1] == items:
-        return 0.0
-    order = np.empty(items, np.int64)
+    order = np.empty(starts[depth + 1], np.int64)
     fill = starts.copy()
     low, high = np.inf, -np.inf
     for j in range(levels.shape[0]):
@@ -131,50 +156,33 @@ def _one_query(
             order[fill[levels[j]]] = j
             fill[levels[j]] += 1
             low, high = min(low, scores[j]), max(high, scores[j])
-    centre = 0.5 * (low + high)
-    spread = 0.5 * (high - low) / parameters[TAU]
+    spread = 0.5 * (high - low) / p[TAU]
+    centre = 0.5 * (high + low)
 
     s = scores[order]
     if scores.itemsize == 8 or spread <= LIMIT_FLOAT32:
-        e = np.empty_like(s)
-        p = parameters.astype(s.dtype)
-        factored = spread <= LIMIT_FLOAT64
-        if factored:
-            for j in range(items):
-                e[j] = np.exp((centre - s[j]) / parameters[TAU])
-        g = np.zeros_like(s)
-        value = _ranked(
-            s, e, factored, starts, weights, kind, cuts, cut_weights, temperature, p, smooth, hrank, share,
-            need_gradient, g,
+        narrow = p.astype(s.dtype)
+        value, g = _ranked(
+            s, centre, spread, starts, weights, kind, cuts, cut_weights, temperature, narrow, smooth, hrank,
+            share, gradient.shape[0] > 0,
         )  # fmt: skip
-        if need_gradient:
-            for j in range(items):
-                gradient[order[j]] = g[j]
+        gradient[order[: g.shape[0]]] = g
         return value
-
-    # Scores spread too wide for float32 exponentials: this query goes through float64.
-    wide = s.astype(np.float64)
-    e_wide = np.empty_like(wide)
-    factored = spread <= LIMIT_FLOAT64
-    if factored:
-        for j in range(items):
-            e_wide[j] = np.exp((centre - wide[j]) / parameters[TAU])
-    g_wide = np.zeros_like(wide)
-    value = _ranked(
-        wide, e_wide, factored, starts, weights, kind, cuts, cut_weights, temperature, parameters, smooth, hrank,
-        share, need_gradient, g_wide,
+    # Scores spread too wide for exponentials in float32: this query goes through float64.
+    value, g_wide = _ranked(
+        s.astype(np.float64), centre, spread, starts, weights, kind, cuts, cut_weights, temperature, p, smooth,
+        hrank, share, gradient.shape[0] > 0,
     )  # fmt: skip
-    if need_gradient:
-        for j in range(items):
-            gradient[order[j]] = g_wide[j]
+    for j in range(g_wide.shape[0]):
+        gradient[order[j]] = g_wide[j]
     return value
 
 
-@njit(cache=True, nogil=True)
+@_plain
 def _ranked(
     s,
-    e,
-    factored,
+    centre,
+    spread,
     starts,
     weights,
     kind,
@@ -186,89 +194,69 @@ def _ranked(
     hrank,
     share,
     need_gradient,
-    g,
 ):
-    """Sum of the objective over the positives of one query; its gradient goes to ``g``."""
+    """Sum of the objective over the positives of a query, and its gradient; items are in order of level."""
     depth = weights.shape[0] - 1
-    items = starts[depth + 1]
+    items = s.shape[0]
+    factored = spread <= LIMIT_FLOAT64
+    e = np.empty_like(s)
+    if factored:
+        for j in range(items):
+            e[j] = np.exp((centre - s[j]) / p[TAU])
     slopes = np.empty_like(s)
-    x = np.empty_like(s)
-    above = np.zeros(depth + 1, np.float64)  # surrogate (or count) of each level
-    slope_of = np.zeros(depth + 1, np.float64)
+    least = np.zeros_like(s)  # min(weight of the item, weight of the level being ranked)
+    g = np.zeros(items if need_gradient else 0, s.dtype)
     value = 0.0
-    for a in range(1, depth + 1):
-        weight = weights[a]
-        first = 0 if smooth else starts[a]
-        end = items if smooth else first  # the items whose sigmoid is needed
-        for k in range(starts[a], starts[a + 1]):
+    for level in range(1, depth + 1):
+        weight = weights[level]
+        for other in range(1, depth + 1):
+            least[starts[other] : starts[other + 1]] = min(weights[other], weight)
+        # Items before `first` are of a lower level, those from `last` on of a higher one.
+        first, last = starts[level], starts[level + 1]
+        smoothed = items if smooth else first
+        for k in range(first, last):
             score = s[k]
+            inverse = p[ONE]
             if factored:
-                inverse = p[ONE] / e[k]
+                inverse /= e[k]
             else:
-                inverse = p[ZERO]
-                _exponentials(s[:end], score, p, x[:end])
+                for j in range(smoothed):
+                    e[j] = np.exp(min(max((score - s[j]) / p[TAU], -LIMIT_FLOAT64), LIMIT_FLOAT64))
 
-            rank = 1.0
-            graded = weight
-            below_slope = 0.0
+            rank, graded = 1.0, weight
+            slope, graded_slope = 0.0, 0.0
             if smooth:
-                for level in range(depth + 1):
-                    lo, hi = starts[level], starts[level + 1]
-                    total, slope = _sigmoid(e[lo:hi], x[lo:hi], factored, inverse, p, slopes[lo:hi])
-                    if level == a:
-                        # Itself: a score equal to its own, which no item is compared with.
-                        own = p[ONE] / (p[ONE] + e[k] * inverse) if factored else 0.5
-                        total -= own
-                    above[level], slope_of[level] = total, slope
-                    rank += total
-                    graded += min(weights[level], weight) * total
+                total, graded_total, slope, graded_slope = _sigmoid(e, inverse, p, least, slopes)
+                own = p[ONE] / (p[ONE] + e[k] * inverse)  # no item is compared with itself
+                rank += total - own
+                graded += graded_total - own * least[k]
             else:
-                total, slope = _below(s[:end], e[:end], x[:end], factored, score, inverse, p, slopes[:end])
-                rank += total
-                below_slope = slope
-                for level in range(a, depth + 1):
-                    lo, hi = starts[level], starts[level + 1]
-                    count = _count(s[lo:hi], score, p)
-                    rank += count
-                    if kind == AP:
-                        least = min(weights[level], weight)
-                        if level == a or not hrank:
-                            graded += least * count
-                        else:
-                            total, slope = _above(s[lo:hi], score, p, slopes[lo:hi])
-                            graded += least * total
-                            slope_of[level] = slope
+                total, slope = _below(s[:first], e[:first], score, inverse, p, slopes[:first])
+                rank += total + _count(s[first:], score, p)
                 if kind == AP:
-                    for level in range(1, a):
-                        lo, hi = starts[level], starts[level + 1]
-                        graded += min(weights[level], weight) * _count(s[lo:hi], score, p)
+                    counted = last if hrank else items
+                    graded += _graded_count(s[starts[1] : counted], score, p, least[starts[1] : counted])
+                    if hrank:
+                        total, graded_slope = _above(s[last:], score, p, least[last:], slopes[last:])
+                        graded += total
 
             gain, by_rank, by_graded = _objective(kind, rank, graded, weight, cuts, cut_weights, temperature)
             value += gain
-            if not need_gradient:
-                continue
-
-            # The loss falls as the objective grows: hence the minus.
-            if smooth:
-                for level in range(depth + 1):
-                    lo, hi = starts[level], starts[level + 1]
-                    factor = -share * (by_rank + by_graded * min(weights[level], weight))
-                    _add(g[lo:hi], slopes[lo:hi], factor * p[ONE])
-                    g[k] -= factor * slope_of[level]
-            else:
-                factor = -share * by_rank
-                _add(g[:end], slopes[:end], factor)
-                g[k] -= factor * below_slope
-                if kind == AP and hrank:
-                    for level in range(a + 1, depth + 1):
-                        lo, hi = starts[level], starts[level + 1]
-                        factor = -share * by_graded * min(weights[level], weight)
-                        _add(g[lo:hi], slopes[lo:hi], factor)
-                        g[k] -= factor * slope_of[level]
-    return value
+            if need_gradient:
+                # The loss falls as the objective grows: hence the minus.
+                by_rank *= -share
+                by_graded *= -share
+                if smooth:
+                    _add_graded(g, slopes, by_rank, by_graded, least)
+                else:
+                    _add(g[:first], slopes[:first], by_rank)
+                    if kind == AP and hrank:
+                        _add(g[last:], slopes[last:], by_graded)
+                g[k] -= by_rank * slope + by_graded * graded_slope
+    return value, g
 
 
-@njit(cache=True, nogil=True)
+@_plain
 def _objective(kind, rank, graded, weight, cuts, cut_weights, temperature):
     """What one positive adds to the objective, and its derivatives by rank and hierarchical rank."""
     if kind == AP:
@@ -278,86 +266,70 @@ def _objective(kind, rank, graded, weight, cuts, cut_weights, temperature):
         return weight / bits, -weight / (bits * bits * (1.0 + rank) * np.log(2.0)), 0.0
     gain, slope = 0.0, 0.0
     for c in range(cuts.shape[0]):
-        inside = 1.0 / (1.0 + np.exp(min(max((rank - cuts[c]) / temperature, -LIMIT_FLOAT64), LIMIT_FLOAT64)))
+        inside = 1.0 / (1.0 + np.exp((rank - cuts[c]) / temperature))
         gain += cut_weights[c] * inside
         slope -= cut_weights[c] * inside * (1.0 - inside) / temperature
     return gain, slope, 0.0
 
 
-@njit(cache=True, nogil=True)
-def _exponentials(s, score, p, x):
-    """exp((s_k - s_j) / tau) itself, where its two factors would overflow."""
-    for j in range(s.shape[0]):
-        t = (score - s[j]) / p[TAU]
-        x[j] = np.exp(min(max(t, -69.0), 69.0))
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def _below(s, e, x, factored, score, inverse, p, slopes):
-    """Sum of H_down over items of lower levels; slopes are kept."""
-    one, zero, large = p[ONE], p[ZERO], p[LARGE]
+@_loop
+def _below(s, e, score, inverse, p, slopes):
+    """Sum of H_down over items of lower levels, and of its slopes, which are kept."""
+    one, zero = p[ONE], p[ZERO]
     rho, delta, start, offset = p[RHO], p[DELTA], p[START], p[OFFSET]
     sharpness = one / p[TAU]
     total, total_slope = zero, zero
-    if factored:
-        for j in range(s.shape[0]):
-            t = s[j] - score
-            ratio = min(e[j] * inverse, large)
-            sigmoid = one / (one + ratio)
-            jump = start if t > zero else zero
-            line = rho * (t - delta) + offset
-            bent = ratio * sigmoid * sigmoid * sharpness
-            slope = rho if t > delta else bent
-            slopes[j] = slope
-            total += line if t > delta else sigmoid + jump
-            total_slope += slope
-    else:
-        for j in range(s.shape[0]):
-            t = s[j] - score
-            sigmoid = one / (one + x[j])
-            jump = start if t > zero else zero
-            slope = rho if t > delta else x[j] * sigmoid * sigmoid * sharpness
-            slopes[j] = slope
-            total += rho * (t - delta) + offset if t > delta else sigmoid + jump
-            total_slope += slope
-    return total, total_slope
-
-
-@njit(cache=True, nogil=True, fastmath=FAST)
-def _sigmoid(e, x, factored, inverse, p, slopes):
-    """Sum of the sigmoid over some items; slopes are kept."""
-    one, zero, large = p[ONE], p[ZERO], p[LARGE]
-    sharpness = one / p[TAU]
-    total, total_slope = zero, zero
-    for j in range(e.shape[0]):
-        ratio = min(e[j] * inverse, large) if factored else x[j]
-        sigmoid = one / (one + ratio)
-        slope = ratio * sigmoid * sigmoid * sharpness
+    for j in range(s.shape[0]):
+        t = s[j] - score
+        sigmoid = one / (one + e[j] * inverse)
+        bent = sigmoid * (one - sigmoid) * sharpness
+        line = rho * (t - delta) + offset
+        jump = start if t > zero else zero
+        far = t > delta
+        slope = rho if far else bent
         slopes[j] = slope
-        total += sigmoid
+        total += line if far else sigmoid + jump
         total_slope += slope
     return total, total_slope
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
-def _above(s, score, p, slopes):
-    """Sum of H_up over items of higher levels; slopes are kept."""
+@_loop
+def _above(s, score, p, least, slopes):
+    """Sum of least * H_up over items of higher levels, and of its slopes, which are kept."""
     one, zero = p[ONE], p[ZERO]
     gamma, nu, mu = p[GAMMA], p[NU], p[MU]
     total, total_slope = zero, zero
     for j in range(s.shape[0]):
         t = s[j] - score
         rise = nu * t + mu
-        ahead = min(rise, one)
+        ahead = rise if rise < one else one
         ahead_slope = nu if rise < one else zero
-        slope = ahead_slope if t > zero else gamma
+        behind = gamma * t
+        slope = least[j] * (ahead_slope if t > zero else gamma)
         slopes[j] = slope
-        total += ahead if t > zero else gamma * t
+        total += least[j] * (ahead if t > zero else behind)
         total_slope += slope
     return total, total_slope
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@_loop
+def _sigmoid(e, inverse, p, least, slopes):
+    """Sums of sigmoid and least * sigmoid over all items, and of their slopes, which are kept."""
+    one, zero = p[ONE], p[ZERO]
+    sharpness = one / p[TAU]
+    total, graded, total_slope, graded_slope = zero, zero, zero, zero
+    for j in range(e.shape[0]):
+        sigmoid = one / (one + e[j] * inverse)
+        slope = sigmoid * (one - sigmoid) * sharpness
+        slopes[j] = slope
+        total += sigmoid
+        graded += least[j] * sigmoid
+        total_slope += slope
+        graded_slope += least[j] * slope
+    return total, graded, total_slope, graded_slope
+
+
+@_loop
 def _count(s, score, p):
     """Number of items with a higher score."""
     one, zero = p[ONE], p[ZERO]
@@ -367,8 +339,25 @@ def _count(s, score, p):
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
-def _add(target, source, factor):
+@_loop
+def _graded_count(s, score, p, least):
+    """Weight of the items with a higher score."""
+    zero = p[ZERO]
+    total = zero
+    for j in range(s.shape[0]):
+        total += least[j] if s[j] > score else zero
+    return total
+
+
+@_loop
+def _add(target, slopes, factor):
     scale = target.dtype.type(factor)
     for j in range(target.shape[0]):
-        target[j] += scale * source[j]
+        target[j] += scale * slopes[j]
+
+
+@_loop
+def _add_graded(target, slopes, factor, graded_factor, least):
+    scale, graded_scale = target.dtype.type(factor), target.dtype.type(graded_factor)
+    for j in range(target.shape[0]):
+        target[j] += (scale + graded_scale * least[j]) * slopes[j]

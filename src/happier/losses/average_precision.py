@@ -19,12 +19,14 @@ from happier.losses.surrogate import SigmoidSurrogate, Surrogate, step_surrogate
 class SmoothAPLoss(RetrievalLoss):
     """One minus average precision at the finest level, with a sigmoid for every comparison.
 
-        L = 1 - 1/|P| sum_{k in P} (1 + sum_{j in P} g(s_j - s_k)) / (1 + sum_j g(s_j - s_k)),    g(t) = sigmoid(t / tau)
+        L = 1 - 1/|P| sum_{k in P} (1 + sum_{j in P} g(s_j - s_k)) / (1 + sum_j g(s_j - s_k))
+        g(t) = sigmoid(t / tau)
 
-    where ``P`` are the items of the query's finest class, ``j != k`` and the query is not retrieved for itself. Classes may
-    have any number of items.
+    where ``P`` are the items of the query's finest class, ``j != k`` and the query is not retrieved for
+    itself. Classes may have any number of items.
 
-    Relations: `SigmoidHAPLoss` is its extension to levels; `ROADMAPLoss` replaces the sigmoid by an upper bound.
+    Relations: `SigmoidHAPLoss` is its extension to levels; `ROADMAPLoss` replaces the sigmoid by an upper
+    bound.
 
     Args:
         tau: temperature.
@@ -32,7 +34,8 @@ class SmoothAPLoss(RetrievalLoss):
         form: ``"kernel"`` or ``"torch"``; by default the device decides.
 
     Shapes:
-        embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes back.
+        embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes
+        back.
 
     Reference:
         Brown et al., Smooth-AP: Smoothing the Path Towards Large-Scale Image Retrieval, ECCV 2020.
@@ -61,14 +64,14 @@ class SmoothAPLoss(RetrievalLoss):
 
 @final
 class ROADMAPLoss(RetrievalLoss):
-    """SupAP, an upper bound of one minus average precision at the finest level, and a calibration of the scores.
+    """SupAP, an upper bound of one minus the finest level's AP, and a calibration of the scores.
 
         L = a L_SupAP + c L_calib
         L_SupAP = 1 - 1/|P| sum_{k in P} rank+(k) / (rank+(k) + sum_{j not in P} H_down(s_j - s_k))
         L_calib = mean_{positive pairs} [m_p - s]_+ + mean_{negative pairs} [s - m_n]_+
 
-    where ``rank+`` is the exact rank among the positives (no gradient), ``H_down`` is that of `StepSurrogate`, and each
-    mean is over the pairs that violate their margin, as in the authors' code.
+    where ``rank+`` is the exact rank among the positives (no gradient), ``H_down`` is that of
+    `StepSurrogate`, and each mean is over the pairs that violate their margin, as in the authors' code.
 
     Relations: L_SupAP is `HAPLoss` with one level; `SmoothAPLoss` has a sigmoid instead of the bound.
 
@@ -86,7 +89,8 @@ class ROADMAPLoss(RetrievalLoss):
         form: ``"kernel"`` or ``"torch"``; by default the device decides.
 
     Shapes:
-        embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes back.
+        embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes
+        back.
 
     Reference:
         Ramzi et al., Robust and Decomposable Average Precision for Image Retrieval, NeurIPS 2021.

@@ -25,17 +25,18 @@ class CSLLoss(RetrievalLoss):
 
         L = sum_l mean_v softplus( LSE_{p differing from v at level l}(c s(v, p)) - c s(v, p_v) + c m_l )
 
-    where ``p_v`` is the proxy of the finest class of ``v``, ``s`` the cosine, ``LSE`` the logarithm of the sum of exponentials
-    and ``c`` the scale. Items whose finest class is unknown add nothing. A reference set plays no part.
+    where ``p_v`` is the proxy of the finest class of ``v``, ``s`` the cosine, ``LSE`` the logarithm of the
+    sum of exponentials and ``c`` the scale. Items whose finest class is unknown add nothing. A reference set
+    plays no part.
 
-    Relations: `NormSoftmaxLoss` separates finest classes only; ``SumOverLevels`` of it has proxies for every level, CSL
-    only for the finest.
+    Relations: `NormSoftmaxLoss` separates finest classes only; ``SumOverLevels`` of it has proxies for every
+    level, CSL only for the finest.
 
     Args:
         taxonomy: the classes of the training set; labels of the loss are rows of ``taxonomy.codes``.
         dim: size of the embeddings D.
-        margins: one for each level, coarse to fine, as everywhere here; by default .45/.25 for two levels, .45/.35/.25 for
-            three, .75 to .15 for seven, evenly from .45 to .25 for other depths.
+        margins: one for each level, coarse to fine, as everywhere here; by default .45/.25 for two levels,
+            .45/.35/.25 for three, .75 to .15 for seven, evenly from .45 to .25 for other depths.
         scale: c.
         generator: where the first proxies come from; None uses torch's global one.
 
@@ -43,8 +44,8 @@ class CSLLoss(RetrievalLoss):
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
 
     Reference:
-        Sun et al., Dynamic Metric Learning: Towards a Scalable Metric Space to Accommodate Multiple Semantic Scales,
-        CVPR 2021.
+        Sun et al., Dynamic Metric Learning: Towards a Scalable Metric Space to Accommodate Multiple Semantic
+        Scales, CVPR 2021.
 
     >>> import torch
     >>> from happier import Taxonomy
@@ -73,7 +74,8 @@ class CSLLoss(RetrievalLoss):
         self.margins = default_margins(taxonomy.depth) if margins is None else tuple(map(float, margins))
         if len(self.margins) != taxonomy.depth:
             raise OptionError(
-                f"margins must be one for each of the {taxonomy.depth} levels, coarse to fine, got {self.margins}"
+                f"margins must be one for each of the {taxonomy.depth} levels, coarse to fine, "
+                f"got {self.margins}"
             )
         self.scale = check_positive("scale", scale)
         self.proxies = Proxies(len(paths), dim, generator=generator)

@@ -14,9 +14,9 @@ def gather_across_ranks(tensor: torch.Tensor) -> torch.Tensor:
         forward:   x -> cat(x_1, ..., x_n)
         backward:  g -> own rows of sum_r g_r
 
-    so that under DistributedDataParallel, which averages the gradients of the ranks, n ranks that each compute the loss of
-    the joined batch have exactly the gradient of one rank with the joined batch. Ranks may have different numbers of rows.
-    Without a process group the tensor comes back as it is.
+    so that under DistributedDataParallel, which averages the gradients of the ranks, n ranks that each
+    compute the loss of the joined batch have exactly the gradient of one rank with the joined batch. Ranks
+    may have different numbers of rows. Without a process group the tensor comes back as it is.
 
     Args:
         tensor: ``[B, ...]``; embeddings or labels.
@@ -36,7 +36,7 @@ def gather_across_ranks(tensor: torch.Tensor) -> torch.Tensor:
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return tensor
-    gathered: torch.Tensor = _Gather.apply(tensor)  # type: ignore[no-untyped-call]
+    gathered: torch.Tensor = _Gather.apply(tensor)
     return gathered
 
 

@@ -24,19 +24,22 @@ class HAPLoss(RetrievalLoss):
         hrank(k) = rel(k) + sum_{level(j) > level(k)} min(rel(j), rel(k)) H_up(s_j - s_k)
                           + sum_{1 <= level(j) <= level(k)} min(rel(j), rel(k)) H(s_j - s_k)
 
-    where ``k`` runs over the positives of a query, ``j != k`` over the rest of the batch, ``s`` are the cosines with the
-    query, ``level`` is the number of levels shared with it, ``H`` is the step (``H(0) = 0``, no gradient) and ``H_down``,
-    ``H_up`` are those of `StepSurrogate`. The loss is at least ``1 - H-AP`` for every query as long as ``H_down >= H``
-    and ``H_up <= H``: so for the preset ``"paper"``, not for the authors' values of iNaturalist (``start=0, offset=1``).
+    where ``k`` runs over the positives of a query, ``j != k`` over the rest of the batch, ``s`` are the
+    cosines with the query, ``level`` is the number of levels shared with it, ``H`` is the step (``H(0) = 0``,
+    no gradient) and ``H_down``, ``H_up`` are those of `StepSurrogate`. The loss is at least ``1 - H-AP`` for
+    every query as long as ``H_down >= H`` and ``H_up <= H``: so for the preset ``"paper"``, not for the
+    authors' values of iNaturalist (``start=0, offset=1``).
 
     A query without a positive adds nothing; a batch of such queries gives a zero that back-propagates.
 
     Relations: with one level it is the SupAP of `ROADMAPLoss`; `SigmoidHAPLoss` has a sigmoid for every pair;
-    `HAPPIERLoss` adds `ClusterLoss`; ``relevance=WeightedAPRelevance(weights)`` trains the weighted sum of the levels' AP.
+    `HAPPIERLoss` adds `ClusterLoss`; ``relevance=WeightedAPRelevance(weights)`` trains the weighted sum of
+    the levels' AP.
 
     Args:
         alpha: how fast relevance falls towards the coarse levels (`HierarchyRelevance`); 5 or 3 is HAPPIER_F.
-        preset: ``"paper"`` or ``"authors"``, the values of the surrogate; ``tau`` to ``hrank`` change single ones.
+        preset: ``"paper"`` or ``"authors"``, the values of the surrogate; ``tau`` to ``hrank`` change single
+            ones.
         relevance: any relevance of `happier.relevance` instead of ``alpha``.
         tau: see `StepSurrogate`, as the following.
         rho: slope beyond the margin.
@@ -118,8 +121,8 @@ class SigmoidHAPLoss(RetrievalLoss):
         rank(k)  = 1 + sum_j sigmoid((s_j - s_k) / tau)
         hrank(k) = rel(k) + sum_{level(j) >= 1} min(rel(j), rel(k)) sigmoid((s_j - s_k) / tau)
 
-    where ``k`` runs over the positives of a query and ``j != k`` over the rest of the batch. It tends to ``1 - H-AP`` as
-    ``tau`` tends to 0, but is no bound of it.
+    where ``k`` runs over the positives of a query and ``j != k`` over the rest of the batch. It tends to ``1
+    - H-AP`` as ``tau`` tends to 0, but is no bound of it.
 
     Relations: with one level it is `SmoothAPLoss`; `HAPLoss` has the paper's bounds instead.
 
@@ -137,9 +140,9 @@ class SigmoidHAPLoss(RetrievalLoss):
         Ramzi et al., ECCV 2022, table 5; Brown et al., Smooth-AP, ECCV 2020.
 
     >>> import torch
-    >>> loss = SigmoidHAPLoss(tau=0.001)
-    >>> round(float(loss(torch.eye(3)[[0, 0, 1, 1]], torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1]]))), 4)
-    0.125
+    >>> labels = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 2]])
+    >>> round(float(SigmoidHAPLoss(tau=0.001)(torch.eye(4)[[0, 1, 0, 1]], labels)), 4)
+    0.2778
     """
 
     def __init__(

@@ -19,15 +19,16 @@ _SURROGATES = ("step", "sigmoid")
 
 @final
 class HAPPIERLoss(RetrievalLoss):
-    """The paper's loss: a smooth bound of one minus H-AP within the batch, and clusters that hold across batches.
+    """The paper's loss: a smooth bound of 1 - H-AP within the batch, and clusters that hold across batches.
 
         L = (1 - weight) L_HAP + weight L_clust
 
-    where ``L_HAP`` is `HAPLoss` and ``L_clust`` is `ClusterLoss` on the finest classes; ``weight`` is the paper's lambda. A
-    reference set takes part in ``L_HAP`` only.
+    where ``L_HAP`` is `HAPLoss` and ``L_clust`` is `ClusterLoss` on the finest classes; ``weight`` is the
+    paper's lambda. A reference set takes part in ``L_HAP`` only.
 
-    Relations: ``weight=0`` is `HAPLoss`, ``weight=1`` is `NormSoftmaxLoss`; ``alpha`` 5 (products) or 3 (species) is the
-    paper's HAPPIER_F; ``surrogate="sigmoid"`` puts `SigmoidHAPLoss` in the place of `HAPLoss`.
+    Relations: ``weight=0`` is `HAPLoss`, ``weight=1`` is `NormSoftmaxLoss`; ``alpha`` 5 (products) or 3
+    (species) is the paper's HAPPIER_F; ``surrogate="sigmoid"`` puts `SigmoidHAPLoss` in the place of
+    `HAPLoss`.
 
     Args:
         num_classes: number of finest classes C; labels of the last column are 0..C-1.
@@ -132,7 +133,8 @@ class HAPPIERLoss(RetrievalLoss):
             )
         else:
             raise OptionError(
-                f"unknown surrogate {surrogate!r}{nearest(surrogate, _SURROGATES)}; one of {', '.join(_SURROGATES)}"
+                f"unknown surrogate {surrogate!r}{nearest(surrogate, _SURROGATES)}; "
+                f"one of {', '.join(_SURROGATES)}"
             )
         self.cluster = ClusterLoss(num_classes, dim, sigma=sigma, generator=generator)
 

@@ -17,9 +17,9 @@ class HiMulConLoss(RetrievalLoss):
         L = 1/D sum_l exp(1 / (D - l + 1)) mean_i mean_{p in P_l(i)} max( e(i, p), floor_l(i) )
         e(i, p) = -log( exp(s_ip / temperature) / sum_{a != i} exp(s_ia / temperature) )
 
-    where ``D`` is the number of levels, ``P_l(i)`` are the items that share at least ``l`` levels with ``i``, and ``floor_l(i)`` is
-    the largest ``e(i, p)`` over the positives of the finer levels (none at the finest). The mean over ``i`` is over the items
-    with a positive at the level.
+    where ``D`` is the number of levels, ``P_l(i)`` are the items that share at least ``l`` levels with ``i``,
+    and ``floor_l(i)`` is the largest ``e(i, p)`` over the positives of the finer levels (none at the finest).
+    The mean over ``i`` is over the items with a positive at the level.
 
     Relations: with one level it is the supervised contrastive loss; unlike `HAPLoss` it sees no ranks.
 
@@ -31,7 +31,8 @@ class HiMulConLoss(RetrievalLoss):
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
 
     Reference:
-        Zhang et al., Use All The Labels: A Hierarchical Multi-Label Contrastive Learning Framework, CVPR 2022.
+        Zhang et al., Use All The Labels: A Hierarchical Multi-Label Contrastive Learning Framework, CVPR
+        2022.
 
     >>> import torch
     >>> round(float(HiMulConLoss()(torch.eye(2)[[0, 0, 1]], torch.tensor([0, 0, 1]))), 4)

@@ -19,7 +19,8 @@ class SumOverLevels(RetrievalLoss):
 
         L = sum_l w_l L_l(v, labels down to level l)
 
-    where ``L_l`` is an instance of its own, with its own proxies if it has some, for which level ``l`` is the finest.
+    where ``L_l`` is an instance of its own, with its own proxies if it has some, for which level ``l`` is the
+    finest.
 
     Relations: with a single level it is the loss itself. `HAPLoss` ranks all levels at once instead.
 
@@ -57,7 +58,8 @@ class SumOverLevels(RetrievalLoss):
         self.weights = tuple(map(float, weights)) if weights is not None else (1 / depth,) * depth
         if len(self.weights) != depth or not all(math.isfinite(w) and w >= 0 for w in self.weights):
             raise OptionError(
-                f"weights must be one number of 0 or more for each of the {depth} levels, got {list(self.weights)}"
+                f"weights must be one number of 0 or more for each of the {depth} levels, "
+                f"got {list(self.weights)}"
             )
         self.losses = nn.ModuleList(factory(int(classes)) for classes in num_classes)
 

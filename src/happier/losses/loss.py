@@ -65,8 +65,8 @@ class RetrievalLoss(nn.Module, ABC):
     """A loss over embeddings and label rows; concrete losses say what to do with a checked `Batch`.
 
     Shapes:
-        embeddings ``[B, D]``, unit vectors; labels int ``[B, L]``, coarse first, -1 unknown (``[B]``: one level).
-        The result is a scalar.
+        embeddings ``[B, D]``, unit vectors; labels int ``[B, L]``, coarse first, -1 unknown (``[B]``: one
+        level). The result is a scalar.
     """
 
     def forward(
@@ -89,14 +89,14 @@ class RetrievalLoss(nn.Module, ABC):
         Args:
             embeddings: queries ``[B, D]``, unit vectors.
             labels: ``[B, L]``, coarse first, -1 unknown.
-            ref_embeddings: the set ``[R, D]`` to rank for each query; None or the same tensor: the batch itself,
-                where no query is retrieved for itself.
+            ref_embeddings: the set ``[R, D]`` to rank for each query; None or the same tensor: the batch
+                itself, where no query is retrieved for itself.
             ref_labels: ``[R, L]``.
             ref_labels_of_pairs: the fifth argument of pytorch-metric-learning's call by position.
             indices_tuple: pairs or triplets of a miner; only they are looked at.
             ref_emb: pytorch-metric-learning's name for ``ref_embeddings``.
-            query_positions: ``[B]``, the place of each query in the reference set (-1: not there), so that it is
-                not retrieved for itself.
+            query_positions: ``[B]``, the place of each query in the reference set (-1: not there), so that it
+                is not retrieved for itself.
 
         Raises:
             InputError: shapes or types that do not fit.
@@ -154,7 +154,8 @@ def _checked(
             own = torch.as_tensor(own, device=vectors.device)
             if own.shape != (len(vectors),):
                 raise InputError(
-                    f"query_positions must be one place for each of the {len(vectors)} queries, got {own.shape}"
+                    f"query_positions must be one place for each of the {len(vectors)} queries, "
+                    f"got shape {tuple(own.shape)}"
                 )
     pairs = None if indices is None else _pair_mask(indices, len(vectors), len(others), vectors.device)
     return Batch(vectors, rows, others, other_rows, own, pairs)

@@ -17,11 +17,12 @@ class CrossBatchMemory(RetrievalLoss):
 
         L = loss(queries, batch + memory)
 
-    where the memory holds the last ``size`` embeddings seen in training, oldest out first. The batch itself comes with its
-    gradient, and no query is retrieved for itself. An image seen again in the meantime is in the memory as it was then.
+    where the memory holds the last ``size`` embeddings seen in training, oldest out first. The batch itself
+    comes with its gradient, and no query is retrieved for itself. An image seen again in the meantime is in
+    the memory as it was then.
 
-    Relations: pytorch-metric-learning's class of the same name serves pair losses; this one any loss here, ranking losses in
-    particular. `gather_across_ranks` enlarges the batch by those of other ranks instead.
+    Relations: pytorch-metric-learning's class of the same name serves pair losses; this one any loss here,
+    ranking losses in particular. `gather_across_ranks` enlarges the batch by those of other ranks instead.
 
     Args:
         loss: any loss of this package.
@@ -64,8 +65,9 @@ class CrossBatchMemory(RetrievalLoss):
         if self._embeddings is not None and self._labels is not None:
             if self._embeddings.shape[1] != embeddings.shape[1] or self._labels.shape[1] != labels.shape[1]:
                 raise InputError(
-                    f"the memory holds {self._embeddings.shape[1]} dimensions and {self._labels.shape[1]} levels, "
-                    f"the batch has {embeddings.shape[1]} and {labels.shape[1]}: call reset()"
+                    f"the memory holds {self._embeddings.shape[1]} dimensions and "
+                    f"{self._labels.shape[1]} levels, the batch has {embeddings.shape[1]} and "
+                    f"{labels.shape[1]}: call reset()"
                 )
             old = self._embeddings.to(device=embeddings.device, dtype=embeddings.dtype)
             old_labels = self._labels.to(labels.device)
@@ -76,7 +78,7 @@ class CrossBatchMemory(RetrievalLoss):
             )
         value = self.loss.compute(batch)
         if self.training:
-            # Newest first, as in the reference set above; clones, so that nothing keeps the graph or the batch alive.
+            # Newest first, as in the reference set; clones, so that nothing keeps the batch alive.
             self._embeddings = batch.references.detach()[: self.size].clone()
             self._labels = batch.reference_labels[: self.size].clone()
         return value

@@ -18,11 +18,11 @@ class NormSoftmaxLoss(RetrievalLoss):
 
         L = mean_v -log( exp(cos(v, p_y) / sigma) / sum_z exp(cos(v, p_z) / sigma) )
 
-    where ``p_y`` is the proxy of the finest class of ``v``. Items whose finest class is unknown add nothing. A reference
-    set plays no part.
+    where ``p_y`` is the proxy of the finest class of ``v``. Items whose finest class is unknown add nothing.
+    A reference set plays no part.
 
-    Relations: `ClusterLoss` is another name of it; `ProxyNCAPPLoss` is the same with temperature 1/18 on cosines (1/9 on
-    squared distances); ``SumOverLevels`` puts one on every level.
+    Relations: `ClusterLoss` is another name of it; `ProxyNCAPPLoss` is the same with temperature 1/18 on
+    cosines (1/9 on squared distances); ``SumOverLevels`` puts one on every level.
 
     Args:
         num_classes: number of finest classes C; labels of the last column are 0..C-1.
@@ -34,8 +34,8 @@ class NormSoftmaxLoss(RetrievalLoss):
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
 
     Reference:
-        Zhai and Wu, Classification is a Strong Baseline for Deep Metric Learning, BMVC 2019; Ramzi et al., ECCV 2022,
-        Eq. 8.
+        Zhai and Wu, Classification is a Strong Baseline for Deep Metric Learning, BMVC 2019; Ramzi et al.,
+        ECCV 2022, Eq. 8.
 
     >>> import torch
     >>> loss = NormSoftmaxLoss(num_classes=3, dim=4)
@@ -71,8 +71,9 @@ class ProxyNCAPPLoss(RetrievalLoss):
 
         L = mean_x -log( exp(-||3x - 3p_y||^2) / sum_z exp(-||3x - 3p_z||^2) )
 
-    where ``p_y`` is the unit proxy of the finest class of ``x``. Items whose finest class is unknown add nothing. The paper
-    gives the proxies a much higher learning rate than the model: see `proxy_parameters`. A reference set plays no part.
+    where ``p_y`` is the unit proxy of the finest class of ``x``. Items whose finest class is unknown add
+    nothing. The paper gives the proxies a much higher learning rate than the model: see `proxy_parameters`. A
+    reference set plays no part.
 
     Relations: the same as `NormSoftmaxLoss` with sigma 1/18, since ``||3x - 3p||^2 = 18 - 18 cos(x, p)``.
 

@@ -21,8 +21,8 @@ class Objective:
         NDCG      weight(k) / log2(1 + rank(k))
         RECALL    sum_c cut_weights_c sigmoid((cuts_c - rank(k)) / temperature)
 
-    where ``hrank`` is built from the weights, which sum to 1 over the items of a query for AP and are divided by
-    the ideal sum for NDCG.
+    where ``hrank`` is built from the weights, which sum to 1 over the items of a query for AP and are divided
+    by the ideal sum for NDCG.
 
     Attributes:
         kind: one of the three.

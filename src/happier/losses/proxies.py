@@ -56,8 +56,9 @@ class Proxies(nn.Module):
             low, high = (int(end) for end in torch.aminmax(classes))
             if high >= count or low < UNKNOWN:
                 raise InputError(
-                    f"the class number {high if high >= count else low} has no proxy: there are {count}, numbered "
-                    "from 0 (-1 is unknown); number the training classes with Taxonomy.from_labels(labels).codes"
+                    f"the class number {high if high >= count else low} has no proxy: there are {count}, "
+                    "numbered from 0 (-1 is unknown); number the training classes with "
+                    "Taxonomy.from_labels(labels).codes"
                 )
         return classes != UNKNOWN
 

@@ -17,7 +17,6 @@ Form = Literal["kernel", "torch"]
 FORMS = {"kernel": ranking_kernel, "torch": ranking_chunked}
 
 
-@torch.compiler.disable
 def ranking_loss(
     scores: torch.Tensor,
     levels: torch.Tensor,
@@ -26,7 +25,7 @@ def ranking_loss(
     *,
     form: Form | None = None,
 ) -> torch.Tensor:
-    """One minus the mean objective of the queries for which it is defined; a differentiable 0 where there are none.
+    """One minus the mean objective of the queries for which it is defined; a differentiable 0 without any.
 
     Args:
         scores: float32 or float64 ``[Q, N]``, query by item.
@@ -43,7 +42,10 @@ def ranking_loss(
         raise OptionError(f"unknown form {chosen!r}{nearest(chosen, FORMS)}; one of {', '.join(FORMS)}")
     if chosen == "kernel" and scores.device.type != "cpu":
         raise OptionError(f"form 'kernel' runs on the CPU, the scores are on {scores.device}: leave form out")
-    loss: torch.Tensor = _RankingLoss.apply(scores, levels, objective, surrogate, chosen)  # type: ignore[no-untyped-call]
+    apply: Any = _RankingLoss.apply
+    if torch.compiler.is_compiling():
+        apply = torch.compiler.disable(apply)  # neither form can be traced; the code around it can
+    loss: torch.Tensor = apply(scores, levels, objective, surrogate, chosen)
     return loss
 
 
@@ -69,11 +71,11 @@ class _RankingLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
-        return _Scale.apply(outputs[0], gradient), None, None, None, None  # type: ignore[no-untyped-call]
+        return _Scale.apply(outputs[0], gradient), None, None, None, None
 
 
 class _Scale(torch.autograd.Function):
-    """The backward pass as an operation of its own, so that differentiating it again can say why it cannot."""
+    """The backward pass as an operation, so that differentiating it again can say why it cannot."""
 
     @staticmethod
     def forward(ctx: Any, output: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:  # noqa: ARG004

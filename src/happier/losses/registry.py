@@ -85,7 +85,7 @@ def weighted_ap_loss(
     include_query: bool = False,
     form: Form | None = None,
 ) -> HAPLoss:
-    """`HAPLoss` with the relevance that makes H-AP the weighted sum of the levels' AP; 1/L each by default."""
+    """`HAPLoss` with the relevance that makes H-AP a weighted sum of the levels' AP; 1/L each by default."""
     shares = (1 / taxonomy.depth,) * taxonomy.depth if weights is None else tuple(weights)
     return HAPLoss(
         preset=preset,

@@ -23,10 +23,11 @@ class SupRecallLoss(RetrievalLoss):
         L = 1 - mean_K 1/min(K, |P|) sum_{k in P} sigmoid((K - rank(k)) / temperature)
         rank(k) = 1 + sum_{j in P} H(s_j - s_k) + sum_{j not in P} H_down(s_j - s_k)
 
-    where ``P`` are the items of the query's finest class, ``H`` is the step (no gradient) and ``H_down`` that of
-    `StepSurrogate`.
+    where ``P`` are the items of the query's finest class, ``H`` is the step (no gradient) and ``H_down`` that
+    of `StepSurrogate`.
 
-    Relations: same ranks as the SupAP of `ROADMAPLoss`, another function of them; `SupNDCGLoss` uses all levels.
+    Relations: same ranks as the SupAP of `ROADMAPLoss`, another function of them; `SupNDCGLoss` uses all
+    levels.
 
     Args:
         ks: the depths K.
@@ -40,11 +41,12 @@ class SupRecallLoss(RetrievalLoss):
         form: ``"kernel"`` or ``"torch"``; by default the device decides.
 
     Shapes:
-        embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes back.
+        embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes
+        back.
 
     Reference:
-        Ramzi et al., Optimization of Rank Losses for Image Retrieval, 2023; Patel et al., Recall@k Surrogate Loss with
-        Large Batches and Similarity Mixup, CVPR 2022.
+        Ramzi et al., Optimization of Rank Losses for Image Retrieval, 2023; Patel et al., Recall@k Surrogate
+        Loss with Large Batches and Similarity Mixup, CVPR 2022.
 
     >>> import torch
     >>> loss = SupRecallLoss(ks=(1,), temperature=0.01)
@@ -92,10 +94,11 @@ class SupNDCGLoss(RetrievalLoss):
         L = 1 - sum_k (2^level(k) - 1) / log2(1 + rank(k)) / ideal
         rank(k) = 1 + sum_{level(j) < level(k)} H_down(s_j - s_k) + sum_{level(j) >= level(k)} H(s_j - s_k)
 
-    where ``ideal`` is the largest value of the sum over all orders of the same items, ``H`` is the step (no gradient) and
-    ``H_down`` that of `StepSurrogate`.
+    where ``ideal`` is the largest value of the sum over all orders of the same items, ``H`` is the step (no
+    gradient) and ``H_down`` that of `StepSurrogate`.
 
-    Relations: same ranks as `HAPLoss`; NDCG's gain depends on the level alone, not on how many items share it.
+    Relations: same ranks as `HAPLoss`; NDCG's gain depends on the level alone, not on how many items share
+    it.
 
     Args:
         tau: see `StepSurrogate`, as the following.
@@ -113,7 +116,8 @@ class SupNDCGLoss(RetrievalLoss):
         Ramzi et al., Optimization of Rank Losses for Image Retrieval, 2023.
 
     >>> import torch
-    >>> round(float(SupNDCGLoss()(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([[0, 0], [0, 0], [1, 1], [1, 1]]))), 6)
+    >>> labels = torch.tensor([[0, 0], [0, 0], [1, 1], [1, 1]])
+    >>> round(float(SupNDCGLoss()(torch.eye(2)[[0, 0, 1, 1]], labels)), 6)
     0.0
     """
 

@@ -21,9 +21,10 @@ class StepSurrogate:
         H_up(t)   = gamma t                             for t <= 0
                     min(nu t + mu, 1)                   for t > 0
 
-    where ``t`` is the score of another item minus that of the item being ranked. ``H_down`` is at least the step
-    ``H`` (``H(0) = 0``) and counts items of a lower level into the rank; ``H_up`` is at most ``H`` and counts items
-    of a higher level into the hierarchical rank. All other pairs are counted with ``H`` itself and have no gradient.
+    where ``t`` is the score of another item minus that of the item being ranked. ``H_down`` is at least the
+    step ``H`` (``H(0) = 0``) and counts items of a lower level into the rank; ``H_up`` is at most ``H`` and
+    counts items of a higher level into the hierarchical rank. All other pairs are counted with ``H`` itself
+    and have no gradient.
 
     Attributes:
         tau: temperature of the sigmoid.
@@ -37,8 +38,9 @@ class StepSurrogate:
         hrank: whether the hierarchical rank has a surrogate; without it that rank is counted with ``H``.
 
     Reference:
-        Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval, ECCV 2022, section 3.2
-        and supplementary A.3. The paper prints ``max`` in ``H_up``, which would not be a lower bound.
+        Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval, ECCV 2022,
+        section 3.2 and supplementary A.3. The paper prints ``max`` in ``H_up``, which would not be a lower
+        bound.
 
     >>> surrogate = StepSurrogate()
     >>> round(surrogate.line_offset, 4)

@@ -21,22 +21,25 @@ class TripletLoss(RetrievalLoss):
 
         L = mean_{hinge > 0} [ ||a - p|| - ||a - n|| + margin ]_+
 
-    where ``mining`` chooses the triplets: ``"semihard"``, those with ``||a - p|| < ||a - n|| <= ||a - p|| + margin``;
-    ``"distance"``, negatives drawn with a probability inverse to how common their distance is on the sphere; ``"all"``.
-    An unknown finest class equals no other. Loss and miners are pytorch-metric-learning's.
+    where ``mining`` chooses the triplets: ``"semihard"``, those with ``||a - p|| < ||a - n|| <= ||a - p|| +
+    margin``; ``"distance"``, negatives drawn with a probability inverse to how common their distance is on
+    the sphere; ``"all"``. An unknown finest class equals no other. Loss and miners are
+    pytorch-metric-learning's.
 
-    Relations: `ROADMAPLoss` and `SmoothAPLoss` rank the whole batch instead; ``SumOverLevels`` puts one on every level.
+    Relations: `ROADMAPLoss` and `SmoothAPLoss` rank the whole batch instead; ``SumOverLevels`` puts one on
+    every level.
 
     Args:
         margin: of the hinge, and of the semi-hard band.
         mining: how triplets are chosen; triplets in ``indices_tuple`` are taken as they are.
 
     Shapes:
-        embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes back.
+        embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes
+        back.
 
     Reference:
-        Schroff et al., FaceNet, CVPR 2015 (semi-hard); Wu et al., Sampling Matters in Deep Embedding Learning, ICCV 2017
-        (distance weighted).
+        Schroff et al., FaceNet, CVPR 2015 (semi-hard); Wu et al., Sampling Matters in Deep Embedding
+        Learning, ICCV 2017 (distance weighted).
 
     >>> import torch
     >>> float(TripletLoss()(torch.eye(2)[[0, 0, 1, 1]], torch.tensor([0, 0, 1, 1])))
