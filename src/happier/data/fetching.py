@@ -56,7 +56,7 @@ def _by_import(name: str, levels: str, classes: tuple[int, ...] | None, images: 
 DATASETS = {
     entry.name: entry
     for entry in (
-        _by_package("emoji", "group subgroup emoji", (9, 97, 1852), 9219, "emoji"),
+        _by_package("emoji", "group subgroup emoji", (9, 97, 1852), 9143, "emoji"),
         _by_import("sop", "category product", (12, 22634), 120053),
         _by_import("inat-base", "supercategory species", None, 461939),
         _by_import("inat-full", "kingdom phylum class order family genus species", None, 461939),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,21 @@ def decode_image(path: Path | str, *, at_least: int | None = None) -> Tensor:
     Raises:
         ImageError: as `read_image`.
     """
+    return _decode(path, _read_bytes(path), at_least)
+
+
+def content_hash(path: Path | str) -> str:
+    """Decode an image in full and return a hash of its file's content.
+
+    Raises:
+        ImageError: as `read_image`.
+    """
     data = _read_bytes(path)
+    _decode(path, data, None)
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _decode(path: Path | str, data: bytes, at_least: int | None) -> Tensor:
     opened = _open(path, data)
     try:
         if opened.format == "JPEG" and opened.mode in ("RGB", "L"):

@@ -50,10 +50,8 @@ def split_by_class(manifest: Manifest, *, test: float = 0.5, val: float = 0.0, s
         if wanted and name not in names
     ]
     if empty:
-        raise OptionError(
-            f"{len(classes)} fine classes are too few for test={test} and val={val}: {', '.join(empty)} would be "
-            "empty"
-        )
+        short = f"{len(classes)} fine classes are too few for test={test} and val={val}"
+        raise OptionError(f"{short}: {', '.join(empty)} would be empty")
     splits = np.full(len(manifest), "distractor", dtype=object)
     splits[~distractor] = names[own]
     return Manifest(

@@ -1,0 +1,281 @@
+"""Everything that is wrong with a data set, in one go: files, duplicates, splits, labels."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from happier.data.image import content_hash
+from happier.data.manifest import Manifest
+from happier.errors import ImageError, ManifestError
+from happier.taxonomy import UNKNOWN
+
+_SHOWN = 10
+# Of copies in several splits the one in the earliest of these stays; all of query, gallery and test do.
+_KEPT_FIRST = ("test", "query", "gallery", "val", "train", "distractor")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One kind of thing that was found.
+
+    Attributes:
+        kind: short name, stable for programs.
+        fault: whether it is wrong; otherwise it is worth a look.
+        message: what was found and what to do about it.
+        examples: the first ten.
+        rows: rows of the manifest that it concerns, counted from 0.
+    """
+
+    kind: str
+    fault: bool
+    message: str
+    examples: tuple[str, ...]
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """All findings about a manifest, and the rows that `cleaned` leaves out."""
+
+    manifest: Manifest
+    findings: tuple[Finding, ...]
+    left_out: tuple[int, ...]
+
+    @property
+    def faults(self) -> tuple[Finding, ...]:
+        """The findings that are wrong, not only worth a look."""
+        return tuple(finding for finding in self.findings if finding.fault)
+
+    def cleaned(self) -> Manifest:
+        """The manifest without unreadable images, rows without any label, and copies of test images.
+
+        Of images that stand in several splits the test copy stays; of images that stand twice under different
+        classes none does. Classes in several splits are not touched: `split_by_class` makes a new split.
+
+        Raises:
+            ManifestError: nothing is left.
+        """
+        keep = np.setdiff1d(np.arange(len(self.manifest)), self.left_out)
+        if not len(keep):
+            raise ManifestError("nothing would be left of the manifest")
+        return self.manifest.take(keep)
+
+
+def check_manifest(
+    manifest: Manifest, *, workers: int | None = None, progress: Callable[[int, int], None] | None = None
+) -> CheckReport:
+    """Decode every image and look for all that is usually wrong with a data set.
+
+    Args:
+        manifest: already valid as a table.
+        workers: threads that decode; by default one per core.
+        progress: called with the number of images done and of all images.
+    """
+    hashes, missing, unreadable = _read_all(manifest, workers or os.cpu_count() or 1, progress)
+    paths = manifest.table["path"].tolist()
+    duplicates, left_out = _duplicates(manifest, hashes)
+    findings = [
+        _finding("missing", "image files are missing", missing, (paths[row] for row in missing)),
+        _finding("unreadable", "images cannot be read", list(unreadable), iter(unreadable.values())),
+        *duplicates,
+        *_labels(manifest),
+        *_class_findings(manifest),
+    ]
+    found = tuple(finding for finding in findings if finding.rows)
+    for finding in found:
+        if finding.kind in ("missing", "unreadable", "unlabelled"):
+            left_out.update(finding.rows)
+    return CheckReport(manifest, found, tuple(sorted(left_out)))
+
+
+def _read_all(
+    manifest: Manifest, workers: int, progress: Callable[[int, int], None] | None
+) -> tuple[dict[int, str], list[int], dict[int, str]]:
+    """Content hash of each readable row, rows without a file, and why others cannot be read."""
+    files = manifest.files()
+    hashes: dict[int, str] = {}
+    missing: list[int] = []
+    unreadable: dict[int, str] = {}
+    unique: dict[Path, list[int]] = defaultdict(list)
+    for row, file in enumerate(files):
+        unique[file].append(row)
+
+    def read(file: Path) -> str | ImageError | None:
+        if not file.exists():
+            return None
+        try:
+            return content_hash(file)
+        except ImageError as error:
+            return error
+
+    done = 0
+    items = list(unique.items())
+    # Decoders release the interpreter's lock, so threads use all cores; portions let Ctrl-C end soon.
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, len(items), 64 * workers):
+            portion = items[start : start + 64 * workers]
+            results = pool.map(read, (file for file, _ in portion))
+            for (_, rows), result in zip(portion, results, strict=True):
+                for row in rows:
+                    if result is None:
+                        missing.append(row)
+                    elif isinstance(result, ImageError):
+                        unreadable[row] = str(result)
+                    else:
+                        hashes[row] = result
+                done += len(rows)
+                if progress:
+                    progress(done, len(files))
+    return hashes, sorted(missing), dict(sorted(unreadable.items()))
+
+
+def _duplicates(manifest: Manifest, hashes: dict[int, str]) -> tuple[list[Finding], set[int]]:
+    """What is wrong about images of equal content, and the rows to leave out for it."""
+    splits = manifest.table["split"].tolist()
+    paths, ids, classes = manifest.table["path"].tolist(), manifest.ids(), manifest.class_paths()
+    sets = manifest.table["set"].tolist() if "set" in manifest.table else [""] * len(manifest)
+    groups: dict[str, list[int]] = defaultdict(list)
+    for row, content in hashes.items():
+        groups[content].append(row)
+    across: list[list[int]] = []
+    conflicting: list[list[int]] = []
+    left_out: set[int] = set()
+    for rows in groups.values():
+        if len(rows) < 2:
+            continue
+        ranks = [_KEPT_FIRST.index(splits[row]) for row in rows]
+        # The same image as query and as gallery is meant, if its id says so.
+        meant = {splits[row] for row in rows} <= {"query", "gallery"} and len({ids[row] for row in rows}) == 1
+        if len({splits[row] for row in rows}) > 1 and not meant:
+            across.append(rows)
+            evaluated = max(min(ranks), _KEPT_FIRST.index("gallery"))
+            left_out |= {row for row, rank in zip(rows, ranks, strict=True) if rank > evaluated}
+        if len({classes[row] for row in rows}) > len({sets[row] for row in rows}):
+            conflicting.append(rows)
+            left_out |= set(rows)
+
+    def shown(group: list[int]) -> str:
+        return " = ".join(f"{paths[row]} ({splits[row]}, {classes[row]})" for row in group)
+
+    findings = [
+        _finding(
+            "duplicates-across-splits",
+            "images stand in several splits (same content)",
+            [row for rows in across for row in rows],
+            map(shown, across),
+        ),
+        _finding(
+            "conflicting-duplicates",
+            "images stand under several classes (same content)",
+            [row for rows in conflicting for row in rows],
+            map(shown, conflicting),
+        ),
+    ]
+    return findings, left_out
+
+
+def _labels(manifest: Manifest) -> list[Finding]:
+    codes = manifest.labels()
+    paths = manifest.table["path"].tolist()
+    distractor = (manifest.table["split"] == "distractor").to_numpy()
+    none = np.flatnonzero((codes[:, 0] == UNKNOWN) & ~distractor).tolist()
+    one_label = np.zeros(len(manifest), dtype=bool)
+    if "set" in manifest.table:
+        one_label = (manifest.table["set"] != "").to_numpy()
+    partly = np.flatnonzero((codes[:, 0] != UNKNOWN) & (codes[:, -1] == UNKNOWN) & ~one_label).tolist()
+    return [
+        _finding("unlabelled", "images have no label at all", none, (paths[row] for row in none)),
+        _finding(
+            "partly-labelled",
+            "images have no label at the finest level, and match down to what is known",
+            partly,
+            (paths[row] for row in partly),
+            fault=False,
+        ),
+    ]
+
+
+def _class_findings(manifest: Manifest) -> list[Finding]:
+    codes, table = manifest.labels(), manifest.table
+    paths, classes = table["path"].tolist(), manifest.class_paths()
+    splits = table["split"].to_numpy()
+    fine = codes[:, -1]
+    findings = []
+
+    leaking: list[int] = []
+    for own in np.intersect1d(fine[splits == "train"], fine[np.isin(splits, ["test", "query", "gallery"])]):
+        if own != UNKNOWN:
+            leaking.append(int(np.flatnonzero(fine == own)[0]))
+    findings.append(
+        _finding(
+            "open-set-leak",
+            "fine classes are in both train and test; `happier data split` makes an open-set split",
+            leaking,
+            (classes[row] for row in leaking),
+        )
+    )
+
+    for level, name in enumerate(manifest.levels[1:], start=1):
+        first: dict[str, dict[int, int]] = defaultdict(dict)
+        known = np.flatnonzero(codes[:, level] != UNKNOWN)
+        for row, label in zip(known.tolist(), table[name].iloc[known], strict=True):
+            first[label].setdefault(int(codes[row, level]), row)
+        several = {label: list(rows.values()) for label, rows in first.items() if len(rows) > 1}
+        findings.append(
+            _finding(
+                "several-parents",
+                f"names of level {name} stand under several parents, and count as different classes",
+                [row for rows in several.values() for row in rows],
+                (
+                    f"{label!r}: "
+                    + "; ".join(
+                        f"{'/'.join(table[list(manifest.levels[:level])].iloc[row])} ({paths[row]})"
+                        for row in rows
+                    )
+                    for label, rows in several.items()
+                ),
+                fault=False,
+            )
+        )
+        alike: dict[tuple[int, str], dict[str, int]] = defaultdict(dict)
+        for row, label in zip(known.tolist(), table[name].iloc[known], strict=True):
+            alike[int(codes[row, level - 1]), " ".join(label.casefold().split())].setdefault(label, row)
+        spelt = [names for names in alike.values() if len(names) > 1]
+        findings.append(
+            _finding(
+                "alike-names",
+                f"names of level {name} differ only in case or spaces",
+                [row for names in spelt for row in names.values()],
+                (" / ".join(map(repr, names)) for names in spelt),
+                fault=False,
+            )
+        )
+
+    known = np.flatnonzero(fine != UNKNOWN)
+    # A query needs another image of its class to find, wherever it is searched.
+    values, where, counts = np.unique(fine[known], return_index=True, return_counts=True)
+    single = sorted(int(known[where[n]]) for n in np.flatnonzero(counts == 1)) if len(values) else []
+    findings.append(
+        _finding(
+            "single-image-classes",
+            "fine classes have one image: no other image can be found for it",
+            single,
+            (f"{classes[row]} ({paths[row]})" for row in single),
+            fault=False,
+        )
+    )
+    return findings
+
+
+def _finding(
+    kind: str, what: str, rows: list[int], examples: Iterable[str], *, fault: bool = True
+) -> Finding:
+    shown = tuple(example for _, example in zip(range(_SHOWN), examples, strict=False))
+    return Finding(kind, fault, what, shown, tuple(rows))

@@ -1,0 +1,62 @@
+"""Releases and anyone's own images -> manifests. One module per format."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from happier.data.importers.cars import read_cars
+from happier.data.importers.cub import read_cub
+from happier.data.importers.dyml import read_dyml_animal, read_dyml_product, read_dyml_vehicle
+from happier.data.importers.folder import read_folder
+from happier.data.importers.inat import read_inat_base, read_inat_full
+from happier.data.importers.inshop import read_inshop
+from happier.data.importers.sop import read_sop
+from happier.data.importers.table import read_csv_table
+from happier.data.manifest import Manifest
+from happier.errors import DataError, OptionError
+
+RELEASES: dict[str, Callable[[Path], Manifest]] = {
+    "sop": read_sop,
+    "inat-base": read_inat_base,
+    "inat-full": read_inat_full,
+    "dyml-vehicle": read_dyml_vehicle,
+    "dyml-animal": read_dyml_animal,
+    "dyml-product": read_dyml_product,
+    "cub": read_cub,
+    "cars": read_cars,
+    "inshop": read_inshop,
+}
+KINDS = (*RELEASES, "folder", "csv")
+
+
+def import_manifest(
+    kind: str, source: Path | str, *, levels: Sequence[str] | None = None, root: Path | str | None = None
+) -> Manifest:
+    """Make a manifest from a release or from one's own images.
+
+    Args:
+        kind: one of `KINDS`.
+        source: folder of the release or of the images, or the CSV.
+        levels: level names, coarse to fine; for ``folder`` and ``csv`` only.
+        root: folder that the paths of a ``csv`` are relative to.
+
+    Raises:
+        OptionError: no such kind, or an option that it does not have.
+        DataError: the source is not what the kind expects.
+    """
+    if kind not in KINDS:
+        nearest = difflib.get_close_matches(kind, KINDS, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise OptionError(f"the kind must be one of {', '.join(KINDS)}, got {kind!r}{hint}")
+    if levels is not None and kind in RELEASES:
+        raise OptionError(f"the levels of {kind} are fixed; only folder and csv take level names")
+    if root is not None and kind != "csv":
+        raise OptionError(f"the paths of {kind} are relative to its own folder; only csv takes a root")
+    source = Path(source)
+    if kind == "csv":
+        return read_csv_table(source, levels=levels, root=None if root is None else Path(root))
+    if not source.is_dir():
+        raise DataError(f"{source} is not a folder; {kind} is imported from a folder")
+    return read_folder(source, levels=levels) if kind == "folder" else RELEASES[kind](source)
