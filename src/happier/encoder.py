@@ -104,9 +104,7 @@ class Encoder(nn.Module):
         self.head = nn.Linear(self.backbone.num_features, dim)
         if gradient_checkpointing:
             self.backbone.set_grad_checkpointing()
-        if freeze_batch_norm:
-            for module in self._batch_norms():
-                module.requires_grad_(False)
+        self.train_backbone()
         # Convolutions over channels-last memory are up to five times as fast on a CPU.
         self.to(memory_format=torch.channels_last)
 
@@ -124,6 +122,13 @@ class Encoder(nn.Module):
             for module in self._batch_norms():
                 module.eval()
         return self
+
+    def train_backbone(self, mode: bool = True) -> None:
+        """Let the backbone's weights move, or hold them; frozen batch norm is held in any case."""
+        self.backbone.requires_grad_(mode)
+        if self.freeze_batch_norm:
+            for module in self._batch_norms():
+                module.requires_grad_(False)
 
     def trains_batch_norm(self) -> bool:
         """Whether a vector depends on its batch in training mode."""

@@ -1,0 +1,1 @@
+"""Hydra groups: data, model, optimizer, transform, sampler, recipe; the registry makes the group loss."""

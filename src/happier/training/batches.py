@@ -1,0 +1,162 @@
+"""Rows of a manifest -> batches of images: from memory, or decoded by workers while the model works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from happier.data import ImageDataset, Manifest, build_transform, collate
+from happier.training.augment import augment, draw, normalise, to_bytes
+
+if TYPE_CHECKING:
+    from happier.data import ImageTransform
+    from happier.training.config import TrainConfig
+
+__all__ = ["EvaluationBatches", "TrainingBatches"]
+
+_MEMORY_LIMIT = 2**30
+"""Bytes up to which small images are held in memory when nothing else is asked for."""
+
+
+class TrainingBatches:
+    """Augmented images and their labels, one batch after another.
+
+    What a batch holds depends on the seed, the epoch, the step and the rows alone: neither on the number of
+    workers nor on what came before, so that a run can stop and go on anywhere.
+
+    Args:
+        manifest: the rows to train on.
+        config: preset, size, seed, workers.
+        rank: this process; it gets its part of each batch.
+        world_size: number of processes.
+    """
+
+    def __init__(
+        self, manifest: Manifest, config: TrainConfig, *, rank: int = 0, world_size: int = 1
+    ) -> None:
+        self.labels = torch.from_numpy(manifest.taxonomy().codes)
+        self._config, self._rank, self._world = config, rank, world_size
+        self._by_batch = config.transform.preset == "small"
+        test = build_transform(config.transform.preset, train=False, size=config.transform.size)
+        transform = (
+            _Bytes(test)
+            if self._by_batch
+            else build_transform(config.transform.preset, train=True, size=config.transform.size)
+        )
+        self._dataset = ImageDataset(manifest, None, transform, seed=config.seed)
+        self._order = _Order()
+        self._loader: DataLoader[Tensor] = DataLoader(
+            self._dataset,  # type: ignore[arg-type]
+            batch_sampler=self._order,
+            num_workers=config.data.workers,
+            persistent_workers=config.data.workers > 0,
+            collate_fn=collate,
+            pin_memory=torch.cuda.is_available(),
+            # Its own, so that starting workers draws nothing from the generator that the model uses.
+            generator=torch.Generator(),
+        )
+        self._pixels: Tensor | None = None
+        if _fits_in_memory(manifest, test, config):
+            self._pixels = _decode(self._dataset, config.data.workers)
+
+    def epoch(
+        self, epoch: int, batches: Sequence[list[int]], *, first_step: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images ``[B, 3, H, W]`` and labels ``[B, L]`` of batches of rows; steps count from `first_step`."""
+        if self._pixels is not None:
+            for step, rows in enumerate(batches, start=first_step):
+                yield self._augment(self._pixels[rows], step), self.labels[rows]
+            return
+        self._dataset.set_epoch(epoch)
+        self._order.batches = list(batches)
+        for step, (images, labels, _) in enumerate(self._loader, start=first_step):
+            yield (self._augment(images, step) if self._by_batch else images), labels
+
+    def _augment(self, pixels: Tensor, step: int) -> Tensor:
+        # Drawn for the whole batch of all ranks, so that any number of ranks sees the same images.
+        draws = draw(self._config.seed, step, len(pixels) * self._world)
+        own = draws[self._rank * len(pixels) : (self._rank + 1) * len(pixels)]
+        return augment(pixels, own, self._config.transform)
+
+
+class EvaluationBatches:
+    """Preprocessed images in the order of the manifest, without augmentation.
+
+    Args:
+        manifest: the rows.
+        config: preset, size, workers, batch size.
+    """
+
+    def __init__(self, manifest: Manifest, config: TrainConfig) -> None:
+        test = build_transform(config.transform.preset, train=False, size=config.transform.size)
+        self._batch_size, self._workers = config.evaluation.batch_size, config.data.workers
+        self._dataset = ImageDataset(manifest, None, test)
+        self._pixels: Tensor | None = None
+        if _fits_in_memory(manifest, test, config):
+            self._pixels = _decode(ImageDataset(manifest, None, _Bytes(test)), config.data.workers)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def rows(self, first: int, last: int) -> Iterator[Tensor]:
+        """Images ``[B, 3, H, W]`` of the rows from `first` to before `last`, a batch at a time."""
+        rows = range(first, last)
+        if self._pixels is not None:
+            for start in rows[:: self._batch_size]:
+                yield normalise(self._pixels[start : min(start + self._batch_size, last)])
+            return
+        for images, _, _ in _loader(self._dataset, rows, self._batch_size, self._workers):
+            yield images
+
+
+class _Order:
+    """The batches of the epoch, for a loader whose workers outlive it."""
+
+    batches: list[list[int]]
+
+    def __init__(self) -> None:
+        self.batches = []
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class _Bytes:
+    """The test transform with its normalisation undone: a quarter of the memory, still to be augmented."""
+
+    def __init__(self, transform: ImageTransform) -> None:
+        self.transform = transform
+
+    def __call__(self, image: Tensor) -> Tensor:
+        return to_bytes(self.transform(image))
+
+
+def _fits_in_memory(manifest: Manifest, transform: ImageTransform, config: TrainConfig) -> bool:
+    if config.data.in_memory is not None:
+        return config.data.in_memory
+    return config.transform.preset == "small" and len(manifest) * 3 * transform.size**2 <= _MEMORY_LIMIT
+
+
+def _decode(dataset: ImageDataset, workers: int) -> Tensor:
+    """Every image of a data set as bytes ``[N, 3, H, W]``."""
+    # Starting workers takes longer than decoding a few thousand small images.
+    loader = _loader(dataset, range(len(dataset)), 256, workers if len(dataset) > 20_000 else 0)
+    return torch.cat([images for images, _, _ in loader])
+
+
+def _loader(dataset: ImageDataset, rows: range, batch_size: int, workers: int) -> DataLoader[Tensor]:
+    batches = [list(rows[start : start + batch_size]) for start in range(0, len(rows), batch_size)]
+    return DataLoader(
+        dataset,  # type: ignore[arg-type]
+        batch_sampler=batches,
+        num_workers=workers,
+        collate_fn=collate,
+        generator=torch.Generator(),
+    )
