@@ -74,7 +74,8 @@ def build_encoder(config: TrainConfig, manifest: Manifest, fabric: Any) -> Encod
         if config.training.micro_batch is not None and config.training.micro_batch < share:
             raise ConfigError(
                 "training.micro_batch needs a backbone whose batch norm is frozen, or which has none: "
-                "trained batch norm would see micro batches instead of the batch; set model.freeze_batch_norm=true"
+                "trained batch norm would see micro batches instead of the batch; set "
+                "model.freeze_batch_norm=true"
             )
         if fabric.world_size > 1 and fabric.device.type == "cuda":
             from timm.layers.norm_act import convert_sync_batchnorm
