@@ -70,7 +70,7 @@ class HierarchyRelevance:
         columns: list[Array] = [_zeros(level_counts)]
         for level in range(1, depth + 1):
             count = level_counts[..., level]
-            columns.append((level / depth) ** self.alpha * (count > 0) / _at_least_one(count))
+            columns.append((level / depth) ** self.alpha / _at_least_one(count) * (count > 0))
         return _stack(columns)
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class WeightedAPRelevance:
         columns: list[Array] = [_zeros(level_counts)]
         for level in range(1, depth + 1):
             at_or_below = level_counts[..., level:].sum(-1)
-            step = self.weights[level - 1] * (at_or_below > 0) / _at_least_one(at_or_below)
+            step = self.weights[level - 1] / _at_least_one(at_or_below) * (at_or_below > 0)
             columns.append(columns[-1] + step)
         return _stack(columns)
 
