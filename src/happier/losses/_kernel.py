@@ -170,8 +170,8 @@ def _one_query(
         return value
     # Scores spread too wide for exponentials in float32: this query goes through float64.
     value, g_wide = _ranked(
-        s.astype(np.float64), centre, spread, starts, weights, kind, cuts, cut_weights, temperature, p, smooth,
-        hrank, share, gradient.shape[0] > 0,
+        s.astype(np.float64), centre, spread, starts, weights, kind, cuts, cut_weights, temperature, p,
+        smooth, hrank, share, gradient.shape[0] > 0,
     )  # fmt: skip
     for j in range(g_wide.shape[0]):
         gradient[order[j]] = g_wide[j]

@@ -44,7 +44,8 @@ def ranking_loss(
         raise OptionError(f"form 'kernel' runs on the CPU, the scores are on {scores.device}: leave form out")
     apply: Any = _RankingLoss.apply
     if torch.compiler.is_compiling():
-        apply = torch.compiler.disable(apply)  # neither form can be traced; the code around it can
+        # Neither form can be traced; the code around it can.
+        apply = torch.compiler.disable(apply)  # type: ignore[no-untyped-call]
     loss: torch.Tensor = apply(scores, levels, objective, surrogate, chosen)
     return loss
 
@@ -63,26 +64,32 @@ class _RankingLoss(torch.autograd.Function):
             scores, levels, objective, surrogate, need_gradient=ctx.needs_input_grad[0]
         )
         if gradient is not None:
-            ctx.save_for_backward(gradient)
+            # The scores only tie a second derivative, if one is asked for, to its error.
+            ctx.save_for_backward(gradient, scores)
         valid = objective.valid
         loss = (valid.sum() - values[valid].sum()) / valid.sum().clamp(min=1)
         return loss.to(scores.dtype)
 
     @staticmethod
     def backward(ctx: Any, *outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return _Scale.apply(outputs[0], gradient), None, None, None, None
+        gradient, scores = ctx.saved_tensors
+        return _Scale.apply(outputs[0], gradient, scores), None, None, None, None
 
 
 class _Scale(torch.autograd.Function):
     """The backward pass as an operation, so that differentiating it again can say why it cannot."""
 
     @staticmethod
-    def forward(ctx: Any, output: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
+    def forward(
+        ctx: Any,  # noqa: ARG004
+        output: torch.Tensor,
+        gradient: torch.Tensor,
+        scores: torch.Tensor,  # noqa: ARG004
+    ) -> torch.Tensor:
         return gradient * output
 
     @staticmethod
-    def backward(ctx: Any, *outputs: torch.Tensor) -> tuple[None, None]:  # noqa: ARG004
+    def backward(ctx: Any, *outputs: torch.Tensor) -> tuple[None, None, None]:  # noqa: ARG004
         raise HappierError(
             "the ranking losses have a closed-form first derivative only and cannot be differentiated twice; "
             "drop create_graph=True, or the gradient penalty, for this loss"
