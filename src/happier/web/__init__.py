@@ -1,1 +1,1 @@
-"""."""
+"""The explorer page and its server."""

@@ -1,0 +1,88 @@
+"""Every image of an index as a query against the others: where does the model go wrong, and how badly?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from happier.evaluation import evaluate, retrieve
+from happier.search.index import Index, known_depth
+from happier.taxonomy import UNKNOWN
+
+SHOWN = 10
+# Pairs of query and image to compare: about a minute of one core at 512 dimensions.
+MAX_PAIRS = 4_000_000_000
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What each query got.
+
+    Attributes:
+        rows: of the queries, rising; all labelled images, or a random sample of very many.
+        h_ap: of each ``[Q]``, NaN where undefined.
+        severity: mean distance in the tree of the first results ``[Q]``.
+        results: rows of the first results ``[Q, k]``, -1 past the end.
+        scores: of the results.
+        levels: they share with the query.
+        possible: the finest level that any other image of the index shares with the query ``[Q]``.
+    """
+
+    rows: npt.NDArray[np.int64]
+    h_ap: npt.NDArray[np.float64]
+    severity: npt.NDArray[np.float64]
+    results: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
+    levels: npt.NDArray[np.int8]
+    possible: npt.NDArray[np.int64]
+
+    def place(self, row: int) -> int | None:
+        """Where a row stands among the queries; None where it was not asked."""
+        at = int(np.searchsorted(self.rows, row))
+        return at if at < len(self.rows) and self.rows[at] == row else None
+
+    @property
+    def too_far(self) -> npt.NDArray[np.int64]:
+        """By how many levels the first result misses what was possible ``[Q]``; 0 where it does not."""
+        return np.asarray(self.possible - self.levels[:, 0], dtype=np.int64)
+
+
+def analyse(index: Index, *, seed: int = 0, max_pairs: int = MAX_PAIRS) -> Analysis | None:
+    """Ask the index for each of its own labelled images; None where there are none.
+
+    The ranking is exact whatever the index's engine, and the query is never its own result.
+    """
+    labelled = np.flatnonzero(known_depth(index.labels) > 0)
+    if len(labelled) == 0 or len(index) < 2:
+        return None
+    wanted = max(1, min(len(labelled), max_pairs // len(index)))
+    if wanted < len(labelled):
+        labelled = np.sort(np.random.default_rng(seed).choice(labelled, size=wanted, replace=False))
+    vectors, labels = index.vectors, index.labels
+    numbers = np.arange(len(index))
+    queries = (vectors[labelled], labels[labelled], vectors, labels, numbers[labelled], numbers)
+    result = evaluate(*queries, ks=(SHOWN,), distributed=False)
+    found = retrieve(*queries, k=min(SHOWN, len(index) - 1))
+    return Analysis(
+        rows=labelled,
+        h_ap=np.asarray(result.per_query["H-AP"]),
+        severity=np.asarray(result.per_query[f"severity@{SHOWN}"]),
+        results=found.indices,
+        scores=found.scores,
+        levels=found.levels,
+        possible=_possible(labels)[labelled],
+    )
+
+
+def _possible(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each row the finest level at which it is not alone in its class."""
+    possible = np.zeros(len(labels), dtype=np.int64)
+    for level in range(labels.shape[1]):
+        codes = labels[:, level]
+        known = codes != UNKNOWN
+        sizes = np.bincount(codes[known], minlength=1) if known.any() else np.zeros(1, dtype=np.int64)
+        company = known & (sizes[np.maximum(codes, 0)] > 1)
+        possible[company] = level + 1
+    return possible

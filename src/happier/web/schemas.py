@@ -1,0 +1,171 @@
+"""The shapes of the JSON API."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class Problem(BaseModel):
+    """Why a request was refused."""
+
+    detail: str
+
+
+class Health(BaseModel):
+    """Whether the server answers."""
+
+    status: str
+    version: str
+    uptime_seconds: float
+
+
+class SideInfo(BaseModel):
+    """One index."""
+
+    side: str
+    name: str
+    images: int
+    classes: int
+    engine: str
+    exact: bool
+    embeds: bool = Field(description="whether new images can be searched with")
+    model: str = Field(description="fingerprint of the model's weights")
+    analysed: bool = Field(description="whether mistakes and class scores answer at once")
+
+
+class Info(BaseModel):
+    """What is being explored."""
+
+    title: str
+    levels: list[str] = Field(description="coarse to fine")
+    sides: list[SideInfo]
+    max_k: int
+    max_upload_bytes: int
+    credits: str | None
+
+
+class Item(BaseModel):
+    """An image of the index."""
+
+    row: int
+    id: str
+    class_path: str
+    names: list[str] = Field(description="the class, coarse to fine, down to what is known")
+    thumbnail: str
+    image: str
+
+
+class HitOut(Item):
+    """An image found."""
+
+    rank: int
+    score: float
+    level: int | None = Field(description="level shared with the query, 0 for none; null where unknown")
+
+
+class Metrics(BaseModel):
+    """How good the whole ranking of this query is."""
+
+    h_ap: float | None
+    severity: dict[int, float | None]
+    average_precision: dict[str, float | None]
+    counts: list[int] = Field(description="images of the index at each shared level, 0 first")
+
+
+class QueryOut(BaseModel):
+    """What was searched with."""
+
+    item: Item | None
+    upload: str | None
+    name: str
+    class_path: str
+    names: list[str]
+    thumbnail: str
+    image: str
+
+
+class SearchOut(BaseModel):
+    """A ranking."""
+
+    side: str
+    query: QueryOut
+    k: int
+    within: str
+    hits: list[HitOut]
+    metrics: Metrics | None
+
+
+class UploadOut(BaseModel):
+    """An image that is kept for a while to search with."""
+
+    upload: str = Field(description="its key")
+    thumbnail: str
+
+
+class NodeOut(BaseModel):
+    """A class of the taxonomy."""
+
+    path: str
+    names: list[str]
+    name: str
+    level: int = Field(description="1 is the coarsest; 0 is the whole tree")
+    count: int
+    classes: int = Field(description="children")
+    h_ap: float | None
+
+
+class TreeOut(NodeOut):
+    """A class and those below it."""
+
+    children: list[NodeOut]
+    more: int = Field(description="children that were left out")
+
+
+class ItemsOut(BaseModel):
+    """Some images of a branch."""
+
+    items: list[Item]
+    total: int
+    offset: int
+
+
+class FoundOut(BaseModel):
+    """Classes by name."""
+
+    classes: list[NodeOut]
+
+
+class MistakeOut(BaseModel):
+    """A query and its first result that is further off than need be."""
+
+    query: Item
+    result: HitOut
+    h_ap: float | None
+    severity: float
+    other_h_ap: float | None
+
+
+class MistakesOut(BaseModel):
+    """Queries that went wrong, the worst first."""
+
+    ready: bool = Field(description="false while the rankings are being computed: ask again")
+    mistakes: list[MistakeOut]
+    total: int
+    offset: int
+
+
+class ConfusionOut(BaseModel):
+    """A class that another is taken for."""
+
+    path: str
+    names: list[str]
+    level: int
+    share: float
+
+
+class ClassOut(BaseModel):
+    """A class: what is in it, how well it is found, what it is taken for."""
+
+    node: TreeOut
+    ready: bool = Field(description="false while the rankings are being computed: ask again")
+    confusions: list[ConfusionOut]

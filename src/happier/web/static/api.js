@@ -1,0 +1,48 @@
+// The JSON API: one function per question, errors as readable text.
+
+export class Refused extends Error {
+  constructor(status, detail) {
+    super(detail);
+    this.status = status;
+  }
+}
+
+async function ask(path, options = {}) {
+  let answer;
+  for (let attempt = 0; ; attempt++) {
+    try {
+      answer = await fetch(path, options);
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      throw new Refused(0, "The server does not answer. Is `happier serve` still running?");
+    }
+    // Busy is not broken: wait a little, ask again.
+    if (answer.status !== 429 || attempt >= 3) break;
+    await new Promise((resolve) => setTimeout(resolve, 400 * 2 ** attempt));
+  }
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, body.detail || `The server answered ${answer.status}.`);
+  return body;
+}
+
+function address(path, values) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    if (value !== undefined && value !== null && value !== "") query.set(name, value);
+  }
+  return `${path}?${query}`;
+}
+
+export const info = () => ask("/api/info");
+export const tree = (path, offset = 0) => ask(address("/api/tree", { path, offset }));
+export const classes = (text, limit = 20) => ask(address("/api/classes", { text, limit }));
+export const items = (values, signal) => ask(address("/api/items", values), { signal });
+export const search = (values, signal) => ask(address("/api/search", values), { signal });
+export const mistakes = (values, signal) => ask(address("/api/mistakes", values), { signal });
+export const oneClass = (values, signal) => ask(address("/api/class", values), { signal });
+
+export function upload(file) {
+  const body = new FormData();
+  body.append("file", file, file.name || "clipboard.png");
+  return ask("/api/uploads", { method: "POST", body });
+}

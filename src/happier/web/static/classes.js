@@ -1,0 +1,77 @@
+// A class: what is in it, how well its images are found, what they are taken for.
+
+import * as api from "./api.js";
+import { card, colourOf, crumbs, dots, joined, message, skeletons } from "./cards.js";
+import { el, number, percent, say } from "./dom.js";
+import { choice } from "./mistakes.js";
+import { failure } from "./search.js";
+import { go, link } from "./place.js";
+
+export async function showClass(main, place, { info, signal }) {
+  const side = info.sides.some((one) => one.side === place.side) ? place.side : "a";
+  const head = el("div", {});
+  const below = el("section", { "aria-label": "Classes below" });
+  const confused = el("section", { "aria-label": "Taken for" });
+  const images = el("section", { "aria-label": "Images" }, skeletons(12));
+  main.replaceChildren(head, confused, below, images);
+  try {
+    let answer = await api.oneClass({ path: place.path, side }, signal);
+    draw(answer);
+    for (let waits = 0; !answer.ready && waits < 600; waits++) {
+      await new Promise((resolve) => setTimeout(resolve, 700));
+      answer = await api.oneClass({ path: place.path, side }, signal);
+      if (signal.aborted) return;
+      if (answer.ready) draw(answer);
+    }
+  } catch (error) {
+    if (error.name !== "AbortError") main.replaceChildren(failure(error));
+    return;
+  }
+
+  function draw({ node, ready, confusions }) {
+    const level = node.level ? info.levels[node.level - 1] : "";
+    head.replaceChildren(
+      node.level > 1 ? crumbs(node.names.slice(0, -1), (names) => link({ view: "class", path: joined(names), side: place.side })) : el("p", { class: "kicker" }, node.level ? level : `${info.levels.length} levels: ${info.levels.join(", ")}`),
+      el("h1", {}, node.name || "All classes"),
+      el("dl", { class: "stats" },
+        fact("images", number(node.count)), node.classes ? fact(plural(info.levels[node.level], node.classes), number(node.classes)) : null,
+        fact("mean H-AP", ready ? percent(node.h_ap) : "…", "Mean over the images of this class as queries")),
+      info.sides.length > 1 ? choice("Model", info.sides.map((one) => [one.side, one.name]), side, (name) => go(link({ ...place, side: name }))) : null,
+      el("p", { class: "links" },
+        node.level ? el("a", { href: link({ within: node.path }), "data-link": true }, "its images") : null,
+        el("a", { href: link({ view: "mistakes", within: node.path, side: place.side }), "data-link": true }, "its worst mistakes")));
+    confused.replaceChildren(...(node.level ? [
+      el("h2", {}, "Taken for"),
+      !ready ? el("p", { class: "hint wait" }, "Every image is being tried as a query; this takes a moment the first time.")
+        : confusions.length ? el("ul", { class: "bars" }, confusions.map((one) =>
+          el("li", { colour: colourOf(one.level) },
+            el("a", { href: link({ view: "class", path: one.path, side: place.side }), "data-link": true }, one.names.at(-1) ?? "unknown"),
+            dots(one.level, info.levels.length), el("span", { class: "meter", share: one.share, "aria-hidden": "true" }), el("span", { class: "n" }, percent(one.share)))))
+          : el("p", { class: "hint" }, "Nothing else turns up among the first ten results of its images."),
+    ] : []));
+    below.replaceChildren(...(node.children.length ? [
+      el("h2", {}, node.level ? `In ${node.name}` : "The coarsest classes"),
+      el("ul", { class: "class-list" }, [...node.children].map((child) =>
+        el("li", {}, el("a", { href: link({ view: "class", path: child.path, side: place.side }), "data-link": true }, child.name),
+          el("span", { class: "n" }, number(child.count)), child.h_ap !== null ? el("span", { class: "n" }, percent(child.h_ap)) : null))),
+      node.more ? el("p", { class: "hint" }, `and ${number(node.more)} more; find them by name on the side.`) : null,
+    ] : []));
+    say(`${node.name || "All classes"}, ${number(node.count)} images`);
+  }
+
+  try {
+    if (!place.path) { images.replaceChildren(); return; }
+    const some = await api.items({ within: place.path, side, limit: 36 }, signal);
+    images.replaceChildren(el("h2", {}, "Images"), some.items.length
+      ? el("div", { class: "grid", "data-grid": true }, some.items.map((item) => card(item, { levels: info.levels, place: { view: "class" } })))
+      : message("empty", "No images", ""));
+  } catch (error) {
+    if (error.name !== "AbortError") images.replaceChildren(failure(error));
+  }
+}
+
+const plural = (word, count) => (count === 1 ? word : word.endsWith("s") ? `${word}es` : /[^aeiou]y$/.test(word) ? `${word.slice(0, -1)}ies` : `${word}s`);
+
+function fact(label, value, hint) {
+  return el("div", { class: "stat", title: hint }, el("dt", {}, label), el("dd", {}, value));
+}

@@ -1,0 +1,33 @@
+// Elements from values. Text stays text: nothing here ever parses HTML.
+
+export function el(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name === "class") element.className = value;
+    else if (name === "colour") element.style.setProperty("--c", value);
+    else if (name === "share") element.style.setProperty("--share", value);
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+export function say(text) {
+  byId("status").textContent = text;
+}
+
+export const number = (value) => value.toLocaleString("en");
+export const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
+export const percent = (value) => (value === null || value === undefined ? "–" : `${(100 * value).toFixed(1)} %`);
+
+export function debounce(action, milliseconds) {
+  let timer;
+  return (...values) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => action(...values), milliseconds);
+  };
+}
