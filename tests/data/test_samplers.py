@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -23,6 +23,7 @@ def tree_labels(groups=4, classes=6, images=5):
     return np.stack([fine // classes, fine], axis=1)
 
 
+@settings(max_examples=60)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=4, max_size=40),
     per_class=st.integers(1, 4),

@@ -57,6 +57,9 @@ DATASETS = {
     entry.name: entry
     for entry in (
         _by_package("emoji", "group subgroup emoji", (9, 97, 1852), 9143, "emoji"),
+        _by_package("wesnoth", "race line unit", (19, 88, 210), 3810, "wesnoth"),
+        _by_package("cifar10", "realm kind class", (2, 5, 10), 60000, "cifar10"),
+        _by_package("fashion-mnist", "part kind class", (2, 5, 10), 70000, "fashion_mnist"),
         _by_import("sop", "category product", (12, 22634), 120053),
         _by_import("inat-base", "supercategory species", None, 461939),
         _by_import("inat-full", "kingdom phylum class order family genus species", None, 461939),

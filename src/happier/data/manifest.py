@@ -175,7 +175,7 @@ class Manifest:
         keep = self.table["split"].isin(wanted).to_numpy()
         if test_set is not None:
             sets = self.table["set"] if "set" in self.table else pd.Series("", index=self.table.index)
-            keep &= (sets == test_set).to_numpy(dtype=bool, na_value=False)
+            keep = keep & (sets == test_set).to_numpy(dtype=bool, na_value=False)
             if not keep.any():
                 have = ", ".join(sorted(set(sets.dropna()) - {""})) or "no sets"
                 raise ManifestError(
