@@ -1,0 +1,126 @@
+"""Training runs in processes of their own, side by side, each with its share of the cores."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from happier.errors import TrainingError
+
+# Freed tensors stay with the process instead of going back to the system at every step.
+_KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to train.
+
+    Attributes:
+        name: how it is called.
+        directory: of the run.
+        overrides: of ``happier train``.
+        steps: of the whole run.
+    """
+
+    name: str
+    directory: Path
+    overrides: tuple[str, ...]
+    steps: int
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing left to train."""
+        return (self.directory / "model.json").is_file()
+
+    def steps_done(self) -> int:
+        """Steps that the run has told of by now."""
+        if self.is_done:
+            return self.steps
+        try:
+            with (self.directory / "metrics.jsonl").open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                lines = file.read().splitlines()
+        except OSError:
+            return 0
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError):  # the line that is just being written
+                return min(self.steps, int(json.loads(line).get("step", 0)))
+        return 0
+
+
+def train_together(jobs: Sequence[Job], tell: Callable[[int], None], *, log_folder: Path) -> None:
+    """Train all jobs that are not done, as many at a time as there are cores.
+
+    When this process is interrupted, the jobs save where they stand and end; the next call goes on.
+
+    Args:
+        jobs: what to train.
+        tell: called again and again with the steps done of all jobs.
+        log_folder: where each job's output goes.
+
+    Raises:
+        TrainingError: a job failed; the message is its last line.
+    """
+    waiting = [job for job in jobs if not job.is_done]
+    cores = _usable_cores()
+    side_by_side = max(1, min(len(jobs), cores))
+    running: list[tuple[Job, subprocess.Popen[bytes]]] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < side_by_side:
+                job = waiting.pop(0)
+                running.append((job, _start(job, max(1, cores // side_by_side), log_folder)))
+            time.sleep(_POLL_SECONDS)
+            tell(sum(job.steps_done() for job in jobs))
+            for job, process in list(running):
+                if process.poll() is not None:
+                    running.remove((job, process))
+                    if process.returncode != 0:
+                        raise TrainingError(f"training {job.name} failed: {_last_line(job, log_folder)}")
+    finally:
+        for _, process in running:
+            process.terminate()
+        for _, process in running:
+            process.wait()
+
+
+def _start(job: Job, threads: int, log_folder: Path) -> subprocess.Popen[bytes]:
+    log_folder.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        **_KEEP_MEMORY,
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OMP_WAIT_POLICY": "passive",
+    }
+    with _log_file(job, log_folder).open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "happier", "train", *job.overrides],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            # Ctrl-C is ours alone: we pass it on as SIGTERM, once.
+            start_new_session=True,
+        )
+
+
+def _log_file(job: Job, folder: Path) -> Path:
+    return folder / f"{job.directory.name}.log"
+
+
+def _last_line(job: Job, folder: Path) -> str:
+    text = _log_file(job, folder).read_text(encoding="utf-8", errors="replace").strip()
+    return text.splitlines()[-1].removeprefix("happier: ") if text else "it ended without a word"
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
