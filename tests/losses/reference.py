@@ -1,4 +1,4 @@
-"""The losses as loops over scalars, written from their definition; slow, readable, differentiable by autograd."""
+"""The losses as loops over scalars, written from their definition; autograd differentiates them."""
 
 from __future__ import annotations
 
@@ -160,14 +160,17 @@ def binary(rows, depth):
 
 
 def eq6(alpha=1.0, count_query=False):
-    """Relevance of the paper's Eq. 6, from level counts; with ``count_query`` the removed query counts at its level."""
+    """Relevance of the paper's Eq. 6; with ``count_query`` the removed query counts at the finest level."""
 
     def relevance(counts, levels):
         depth = len(counts) - 1
         counts = list(counts)
         if count_query:
             counts[depth] += 1
-        return [0.0] + [(level / depth) ** alpha / counts[level] if counts[level] else 0.0 for level in range(1, depth + 1)]
+        return [0.0] + [
+            (level / depth) ** alpha / counts[level] if counts[level] else 0.0
+            for level in range(1, depth + 1)
+        ]
 
     return relevance
 

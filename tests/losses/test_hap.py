@@ -14,7 +14,10 @@ FORMS = ("kernel", "torch")
 
 
 def value_and_gradient(loss, *tensors):
-    tensors = [tensor.detach().clone().requires_grad_() if tensor.is_floating_point() else tensor for tensor in tensors]
+    tensors = [
+        tensor.detach().clone().requires_grad_() if tensor.is_floating_point() else tensor
+        for tensor in tensors
+    ]
     value = loss(*tensors)
     value.backward()
     return value.detach(), [tensor.grad for tensor in tensors if tensor.requires_grad]
@@ -99,7 +102,9 @@ def test_sigmoid_equals_the_loops(reference, make_batch, form, tau):
             return reference.hap_loss(v @ v.T, rows, y.shape[1], reference.eq6(), ranks)
 
         expected = value_and_gradient(slow, embeddings, labels)
-        assert_same(value_and_gradient(SigmoidHAPLoss(tau=tau, form=form), embeddings, labels), expected, 1e-10)
+        assert_same(
+            value_and_gradient(SigmoidHAPLoss(tau=tau, form=form), embeddings, labels), expected, 1e-10
+        )
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4, 7])
@@ -126,7 +131,9 @@ def test_query_left_in(reference, make_batch, form):
         return reference.hap_loss(v @ v.T, rows, 3, reference.eq6(), ranks)
 
     expected = value_and_gradient(slow, embeddings, labels)
-    assert_same(value_and_gradient(HAPLoss(form=form, include_query=True), embeddings, labels), expected, 1e-10)
+    assert_same(
+        value_and_gradient(HAPLoss(form=form, include_query=True), embeddings, labels), expected, 1e-10
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -140,7 +147,9 @@ def test_reference_set(reference, make_batch, form):
         return reference.hap_loss(v @ w.T, rows, 3, reference.eq6(), ranks)
 
     arguments = (embeddings, labels, others, other_labels)
-    assert_same(value_and_gradient(HAPLoss(form=form), *arguments), value_and_gradient(slow, *arguments), 1e-10)
+    assert_same(
+        value_and_gradient(HAPLoss(form=form), *arguments), value_and_gradient(slow, *arguments), 1e-10
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -26,8 +26,8 @@ class CSLLoss(RetrievalLoss):
         L = sum_l mean_v softplus( LSE_{p differing from v at level l}(c s(v, p)) - c s(v, p_v) + c m_l )
 
     where ``p_v`` is the proxy of the finest class of ``v``, ``s`` the cosine, ``LSE`` the logarithm of the
-    sum of exponentials and ``c`` the scale. Items whose finest class is unknown add nothing. A reference set
-    plays no part.
+    sum of exponentials and ``c`` the scale. Items whose finest class is unknown add nothing. Reference sets
+    and mined pairs play no part.
 
     Relations: `NormSoftmaxLoss` separates finest classes only; ``SumOverLevels`` of it has proxies for every
     level, CSL only for the finest.

@@ -25,7 +25,7 @@ class Batch:
         references: the set ``[R, D]`` that is ranked for each query; the queries themselves by default.
         reference_labels: int64 ``[R, L]``.
         own: int64 ``[B]``, the place of each query in the set (-1: not there), or None when none is in it.
-        pairs: bool ``[B, R]``, the pairs to look at, or None for all.
+        mined: index arrays of pairs (four) or triplets (three), the only ones to look at, or None for all.
     """
 
     embeddings: torch.Tensor
@@ -33,7 +33,7 @@ class Batch:
     references: torch.Tensor
     reference_labels: torch.Tensor
     own: torch.Tensor | None
-    pairs: torch.Tensor | None
+    mined: tuple[torch.Tensor, ...] | None
 
     def scores(self) -> torch.Tensor:
         """Dot products ``[B, R]``: cosines when the embeddings are unit vectors."""
@@ -45,7 +45,13 @@ class Batch:
         if self.own is not None and not include_query:
             rows = (self.own >= 0).nonzero(as_tuple=True)[0]
             levels[rows, self.own[rows]] = -1
-        return levels if self.pairs is None else levels.masked_fill_(~self.pairs, -1)
+        if self.mined is None:
+            return levels
+        seen = torch.zeros_like(levels, dtype=torch.bool)
+        seen[self.mined[0], self.mined[1]] = True
+        # Triplets are anchor, positive, negative; pairs come with an anchor for each.
+        seen[self.mined[0] if len(self.mined) == 3 else self.mined[2], self.mined[-1]] = True
+        return levels.masked_fill_(~seen, -1)
 
     def fine_matches(self, *, include_query: bool = False) -> torch.Tensor:
         """int8 ``[B, R]``: 1 for the same finest class, 0 for another, -1 where the item is not retrieved."""
@@ -157,8 +163,12 @@ def _checked(
                     f"query_positions must be one place for each of the {len(vectors)} queries, "
                     f"got shape {tuple(own.shape)}"
                 )
-    pairs = None if indices is None else _pair_mask(indices, len(vectors), len(others), vectors.device)
-    return Batch(vectors, rows, others, other_rows, own, pairs)
+    if indices is not None and len(indices) not in (3, 4):
+        raise InputError(
+            f"indices_tuple must hold a triplet or two pairs of index arrays, got {len(indices)}"
+        )
+    mined = None if indices is None else tuple(part.to(vectors.device) for part in indices)
+    return Batch(vectors, rows, others, other_rows, own, mined)
 
 
 def _checked_rows(
@@ -180,19 +190,3 @@ def _checked_rows(
     if embeddings.dtype not in (torch.float32, torch.float64):
         embeddings = embeddings.float()
     return embeddings, labels.to(device=embeddings.device, dtype=torch.int64)
-
-
-def _pair_mask(
-    indices: Sequence[torch.Tensor], queries: int, references: int, device: torch.device
-) -> torch.Tensor:
-    if len(indices) not in (3, 4):
-        raise InputError(
-            f"indices_tuple must hold a triplet or two pairs of index arrays, got {len(indices)}"
-        )
-    mask = torch.zeros(queries, references, dtype=torch.bool, device=device)
-    if len(indices) == 3:
-        anchors, positives, negatives = indices
-        indices = (anchors, positives, anchors, negatives)
-    mask[indices[0], indices[1]] = True
-    mask[indices[2], indices[3]] = True
-    return mask

@@ -57,7 +57,7 @@ class CrossBatchMemory(RetrievalLoss):
 
     def compute(self, batch: Batch) -> torch.Tensor:
         """The loss of a checked batch; in training its embeddings are then remembered."""
-        if batch.references is not batch.embeddings or batch.pairs is not None:
+        if batch.references is not batch.embeddings or batch.mined is not None:
             raise InputError(
                 "CrossBatchMemory brings its own reference set: call it with embeddings and labels only"
             )

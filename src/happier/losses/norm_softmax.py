@@ -19,7 +19,7 @@ class NormSoftmaxLoss(RetrievalLoss):
         L = mean_v -log( exp(cos(v, p_y) / sigma) / sum_z exp(cos(v, p_z) / sigma) )
 
     where ``p_y`` is the proxy of the finest class of ``v``. Items whose finest class is unknown add nothing.
-    A reference set plays no part.
+    Reference sets and mined pairs play no part.
 
     Relations: `ClusterLoss` is another name of it; `ProxyNCAPPLoss` is the same with temperature 1/18 on
     cosines (1/9 on squared distances); ``SumOverLevels`` puts one on every level.
@@ -72,8 +72,8 @@ class ProxyNCAPPLoss(RetrievalLoss):
         L = mean_x -log( exp(-||3x - 3p_y||^2) / sum_z exp(-||3x - 3p_z||^2) )
 
     where ``p_y`` is the unit proxy of the finest class of ``x``. Items whose finest class is unknown add
-    nothing. The paper gives the proxies a much higher learning rate than the model: see `proxy_parameters`. A
-    reference set plays no part.
+    nothing. The paper gives the proxies a much higher learning rate than the model: see `proxy_parameters`.
+    Reference sets and mined pairs play no part.
 
     Relations: the same as `NormSoftmaxLoss` with sigma 1/18, since ``||3x - 3p||^2 = 18 - 18 cos(x, p)``.
 

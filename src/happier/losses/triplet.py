@@ -31,7 +31,7 @@ class TripletLoss(RetrievalLoss):
 
     Args:
         margin: of the hinge, and of the semi-hard band.
-        mining: how triplets are chosen; triplets in ``indices_tuple`` are taken as they are.
+        mining: how triplets are chosen; those of ``indices_tuple`` are taken as they are.
 
     Shapes:
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes
@@ -86,16 +86,14 @@ class TripletLoss(RetrievalLoss):
         from pytorch_metric_learning.utils import loss_and_miner_utils
 
         with torch.no_grad():
-            if self._miner is not None and batch.pairs is None:
+            if self._miner is not None and batch.mined is None:
                 mined = self._miner(batch.embeddings, classes, batch.references, reference_classes)
             else:
-                mined = loss_and_miner_utils.get_all_triplets_indices(classes, reference_classes)
+                mined = loss_and_miner_utils.convert_to_triplets(batch.mined, classes, reference_classes)
         anchors, positives, negatives = mined
-        keep = torch.ones(len(anchors), dtype=torch.bool, device=anchors.device)
-        if batch.own is not None:
-            keep &= batch.own[anchors] != positives  # nobody is his own positive
-        if batch.pairs is not None:
-            keep &= batch.pairs[anchors, positives] & batch.pairs[anchors, negatives]
+        if batch.own is None:
+            return anchors, positives, negatives
+        keep = batch.own[anchors] != positives  # nobody is his own positive
         return anchors[keep], positives[keep], negatives[keep]
 
     def extra_repr(self) -> str:
