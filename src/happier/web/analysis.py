@@ -43,6 +43,12 @@ class Analysis:
         at = int(np.searchsorted(self.rows, row))
         return at if at < len(self.rows) and self.rows[at] == row else None
 
+    def by_row(self, count: int) -> npt.NDArray[np.float64]:
+        """H-AP of every row of the index, NaN where it was not asked."""
+        values = np.full(count, np.nan)
+        values[self.rows] = self.h_ap
+        return values
+
     @property
     def too_far(self) -> npt.NDArray[np.int64]:
         """By how many levels the first result misses what was possible ``[Q]``; 0 where it does not."""

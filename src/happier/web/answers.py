@@ -46,7 +46,7 @@ def hit_out(side: Side, hit: Hit, rank: int, level: int | None) -> schemas.HitOu
     return schemas.HitOut(**item_out(side, hit.row).model_dump(), rank=rank, score=hit.score, level=level)
 
 
-def node_out(explorer: Explorer, side: Side, node: Node) -> schemas.NodeOut:
+def node_out(side: Side, node: Node) -> schemas.NodeOut:
     """A class."""
     return schemas.NodeOut(
         path=node.path,
@@ -55,17 +55,17 @@ def node_out(explorer: Explorer, side: Side, node: Node) -> schemas.NodeOut:
         level=len(node.names),
         count=node.count,
         classes=len(node.children),
-        h_ap=explorer.mean_h_ap(side, node),
+        h_ap=side.mean_h_ap(node),
     )
 
 
-def tree_out(explorer: Explorer, side: Side, node: Node, offset: int) -> schemas.TreeOut:
+def tree_out(side: Side, node: Node, offset: int) -> schemas.TreeOut:
     """A class and some of those below it."""
     children = list(node.children.values())
     shown = children[offset : offset + MAX_CHILDREN]
     return schemas.TreeOut(
-        **node_out(explorer, side, node).model_dump(),
-        children=[node_out(explorer, side, child) for child in shown],
+        **node_out(side, node).model_dump(),
+        children=[node_out(side, child) for child in shown],
         more=max(0, len(children) - offset - len(shown)),
     )
 

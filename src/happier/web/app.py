@@ -64,6 +64,7 @@ def create_api(explorer: Explorer, *, limits: Limits | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        workers.start_analysis(explorer)  # ready by the time somebody asks for the mistakes
         yield
         workers.close()
 
@@ -152,7 +153,7 @@ def _json_routes(explorer: Explorer, workers: Workers, limits: Limits) -> APIRou
 
         def work() -> schemas.TreeOut:
             chosen = explorer.side(side)
-            return answers.tree_out(explorer, chosen, chosen.tree.node(path), offset)
+            return answers.tree_out(chosen, chosen.tree.node(path), offset)
 
         return await workers.run(work)
 
@@ -163,7 +164,7 @@ def _json_routes(explorer: Explorer, workers: Workers, limits: Limits) -> APIRou
         def work() -> schemas.FoundOut:
             chosen = explorer.side(side)
             nodes = chosen.tree.find(text, limit)
-            return schemas.FoundOut(classes=[answers.node_out(explorer, chosen, node) for node in nodes])
+            return schemas.FoundOut(classes=[answers.node_out(chosen, node) for node in nodes])
 
         return await workers.run(work)
 
@@ -186,7 +187,7 @@ def _json_routes(explorer: Explorer, workers: Workers, limits: Limits) -> APIRou
                 for one in found
             ]
             return schemas.ClassOut(
-                node=answers.tree_out(explorer, chosen, node, 0), ready=ready, confusions=confusions
+                node=answers.tree_out(chosen, node, 0), ready=ready, confusions=confusions
             )
 
         return await workers.run(work)

@@ -97,6 +97,7 @@ class Side:
         self._analysis: Analysis | None = None
         self._analysis_lock = threading.Lock()
         self._analysed = threading.Event()
+        self._h_ap = np.zeros(0)
         self._metrics_lock = threading.Lock()
         self._metrics: OrderedDict[tuple[object, str], QueryMetrics | None] = OrderedDict()
 
@@ -181,6 +182,8 @@ class Side:
         with self._analysis_lock:
             if not self._analysed.is_set():
                 self._analysis = analyse(self.index)
+                if self._analysis is not None:
+                    self._h_ap = self._analysis.by_row(len(self.index))
                 self._analysed.set()
         return self._analysis
 
@@ -189,20 +192,24 @@ class Side:
         """Whether `analysis` answers at once."""
         return self._analysed.is_set()
 
-    def analysis_if_ready(self) -> Analysis | None:
-        """The analysis where it is there already."""
-        return self._analysis if self.analysed else None
+    def mean_h_ap(self, node: Node) -> float | None:
+        """Mean H-AP of the images of a class; None where it is not known, or not yet."""
+        if not self.analysed or self._analysis is None:
+            return None
+        values = self._h_ap[node.rows]
+        values = values[~np.isnan(values)]
+        return float(values.mean()) if len(values) else None
 
 
 class Explorer:
     """One index, or two over the same catalogue to compare their models."""
 
     def __init__(self, index: Index, against: Index | None = None, *, images: Sequence[Path] = ()) -> None:
-        names = [index.directory.resolve().name]
-        if against is not None:
-            names.append(against.directory.resolve().name)
-            if names[0] == names[1]:
-                names = [str(index.directory), str(against.directory)]
+        names = [
+            one.directory.resolve().name.removesuffix(".index") for one in (index, against) if one is not None
+        ]
+        if len(set(names)) < len(names):
+            names = [str(one.directory) for one in (index, against) if one is not None]
         self.sides = {"a": Side("a", index, name=names[0], images=images)}
         if against is not None:
             if against.levels != index.levels:
@@ -361,15 +368,6 @@ class Explorer:
             severity=float(analysis.severity[at]),
             other_h_ap=None if other is None or np.isnan(other[at]) else float(other[at]),
         )
-
-    def mean_h_ap(self, side: Side, node: Node) -> float | None:
-        """Mean H-AP of the images of a class; None where it is not known, or not yet."""
-        analysis = side.analysis_if_ready()
-        if analysis is None:
-            return None
-        values = analysis.h_ap[np.isin(analysis.rows, node.rows, assume_unique=True)]
-        values = values[~np.isnan(values)]
-        return float(values.mean()) if len(values) else None
 
     def confusions(self, side: Side, node: Node, limit: int = 12) -> list[Confusion]:
         """Classes of the same level that turn up among the first results of this class's images.

@@ -32,14 +32,14 @@ export function card(item, { levels, place, note = null } = {}) {
   const level = hit ? hit.level : null;
   const said = [
     hit ? `${hit.rank}.` : "", item.names.join(", ") || "unknown class",
-    hit ? `score ${fixed(hit.score, 2)}` : "", level !== null ? levelName(level, levels) : "", note ? note.said : "",
+    hit ? `score ${fixed(hit.score)}` : "", level !== null ? levelName(level, levels) : "", note ? note.said : "",
   ].filter(Boolean).join(", ");
   return el("article", { class: level === null ? "card" : "card graded", colour: colourOf(level), "data-level": level, "data-id": item.id },
     el("a", { class: "frame", href: link({ id: item.id, k: place.k, within: place.view === "search" ? place.within : "" }), "data-link": true, "data-card": true,
       "aria-label": `${said}. Search with this image` }, picture(item)),
     el("div", { class: "caption", "aria-hidden": "true" },
       hit ? el("span", { class: "facts" }, el("span", { class: "rank" }, String(hit.rank)), level !== null ? dots(level, levels.length) : null,
-        el("span", { class: "score" }, fixed(hit.score, 2))) : null,
+        el("span", { class: "score" }, fixed(hit.score))) : null,
       className(item.names),
       note ? el("span", { class: `note ${note.kind}` }, note.text) : null),
     el("button", { class: "zoom", type: "button", "aria-label": "Enlarge", title: "Enlarge (Space)", onclick: () => preview(item, levels) }, "⤢"));
@@ -80,19 +80,19 @@ export function preview(item, levels) {
   dialog.showModal();
 }
 
-export function stat(label, value, hint, share = null) {
-  return el("div", { class: "stat", title: hint }, el("dt", {}, label), el("dd", {}, value,
-    share !== null ? el("span", { class: "meter", share: Math.max(0, Math.min(1, share)), "aria-hidden": "true" }) : null));
-}
-
-export function metrics(values, levels) {
-  if (!values) return null;
-  const first = values.severity["1"], ten = values.severity["10"];
-  return el("dl", { class: "stats" },
-    stat("H-AP", percent(values.h_ap), "Hierarchical average precision of the whole ranking: 100 % puts nearer classes first, all the way", values.h_ap ?? 0),
-    stat("severity@1", fixed(first, 0), "Levels between the query and the first result: 0 is the same class"),
-    stat("severity@10", fixed(ten, 1), "Mean number of levels between the query and the first ten results"),
-    levels.map((level) => stat(`AP ${level}`, percent(values.average_precision[level]), `Average precision where “same ${level}” counts as right`)));
+// How good whole rankings are: one row per model.
+export function metrics(rows, levels) {
+  const columns = [
+    ["H-AP", "Hierarchical average precision of the whole ranking: 100 % puts nearer classes first, all the way", (one) => percent(one.h_ap)],
+    ["severity@1", "Levels between the query and the first result: 0 is the same class", (one) => fixed(one.severity["1"], 0)],
+    ["severity@10", "Mean number of levels between the query and the first ten results", (one) => fixed(one.severity["10"], 1)],
+    ...levels.map((level) => [`AP ${level}`, `Average precision where “same ${level}” counts as right`, (one) => percent(one.average_precision[level])]),
+  ];
+  const named = rows.length > 1;
+  return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "How good the ranking is" }, el("table", { class: "metrics" },
+    el("thead", {}, el("tr", {}, named ? el("td") : null, columns.map(([name, hint]) => el("th", { scope: "col", title: hint }, name)))),
+    el("tbody", {}, rows.map(({ name, at, values }) => el("tr", {}, named ? el("th", { scope: "row", class: `who model-${at}` }, name) : null,
+      columns.map(([, , text]) => el("td", {}, text(values))))))));
 }
 
 export function crumbs(names, pathOf) {

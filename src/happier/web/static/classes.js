@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { card, colourOf, crumbs, dots, joined, message, skeletons } from "./cards.js";
-import { el, number, percent, say } from "./dom.js";
+import { el, fill, number, percent, say } from "./dom.js";
 import { choice } from "./mistakes.js";
 import { failure } from "./search.js";
 import { go, link } from "./place.js";
@@ -14,6 +14,7 @@ export async function showClass(main, place, { info, signal }) {
   const confused = el("section", { "aria-label": "Taken for" });
   const images = el("section", { "aria-label": "Images" }, skeletons(12));
   main.replaceChildren(head, confused, below, images);
+  showImages();
   try {
     let answer = await api.oneClass({ path: place.path, side }, signal);
     draw(answer);
@@ -30,7 +31,7 @@ export async function showClass(main, place, { info, signal }) {
 
   function draw({ node, ready, confusions }) {
     const level = node.level ? info.levels[node.level - 1] : "";
-    head.replaceChildren(
+    fill(head,
       node.level > 1 ? crumbs(node.names.slice(0, -1), (names) => link({ view: "class", path: joined(names), side: place.side })) : el("p", { class: "kicker" }, node.level ? level : `${info.levels.length} levels: ${info.levels.join(", ")}`),
       el("h1", {}, node.name || "All classes"),
       el("dl", { class: "stats" },
@@ -40,7 +41,7 @@ export async function showClass(main, place, { info, signal }) {
       el("p", { class: "links" },
         node.level ? el("a", { href: link({ within: node.path }), "data-link": true }, "its images") : null,
         el("a", { href: link({ view: "mistakes", within: node.path, side: place.side }), "data-link": true }, "its worst mistakes")));
-    confused.replaceChildren(...(node.level ? [
+    fill(confused, node.level ? [
       el("h2", {}, "Taken for"),
       !ready ? el("p", { class: "hint wait" }, "Every image is being tried as a query; this takes a moment the first time.")
         : confusions.length ? el("ul", { class: "bars" }, confusions.map((one) =>
@@ -48,25 +49,27 @@ export async function showClass(main, place, { info, signal }) {
             el("a", { href: link({ view: "class", path: one.path, side: place.side }), "data-link": true }, one.names.at(-1) ?? "unknown"),
             dots(one.level, info.levels.length), el("span", { class: "meter", share: one.share, "aria-hidden": "true" }), el("span", { class: "n" }, percent(one.share)))))
           : el("p", { class: "hint" }, "Nothing else turns up among the first ten results of its images."),
-    ] : []));
-    below.replaceChildren(...(node.children.length ? [
+    ] : null);
+    fill(below, node.children.length ? [
       el("h2", {}, node.level ? `In ${node.name}` : "The coarsest classes"),
       el("ul", { class: "class-list" }, [...node.children].map((child) =>
         el("li", {}, el("a", { href: link({ view: "class", path: child.path, side: place.side }), "data-link": true }, child.name),
           el("span", { class: "n" }, number(child.count)), child.h_ap !== null ? el("span", { class: "n" }, percent(child.h_ap)) : null))),
       node.more ? el("p", { class: "hint" }, `and ${number(node.more)} more; find them by name on the side.`) : null,
-    ] : []));
+    ] : null);
     say(`${node.name || "All classes"}, ${number(node.count)} images`);
   }
 
-  try {
+  async function showImages() {
     if (!place.path) { images.replaceChildren(); return; }
-    const some = await api.items({ within: place.path, side, limit: 36 }, signal);
-    images.replaceChildren(el("h2", {}, "Images"), some.items.length
-      ? el("div", { class: "grid", "data-grid": true }, some.items.map((item) => card(item, { levels: info.levels, place: { view: "class" } })))
-      : message("empty", "No images", ""));
-  } catch (error) {
-    if (error.name !== "AbortError") images.replaceChildren(failure(error));
+    try {
+      const some = await api.items({ within: place.path, side, limit: 36 }, signal);
+      images.replaceChildren(el("h2", {}, "Images"), some.items.length
+        ? el("div", { class: "grid", "data-grid": true }, some.items.map((item) => card(item, { levels: info.levels, place: { view: "class" } })))
+        : message("empty", "No images", ""));
+    } catch (error) {
+      if (error.name !== "AbortError") images.replaceChildren(failure(error));
+    }
   }
 }
 

@@ -58,7 +58,7 @@ export async function showMistakes(main, place, { info, signal }) {
 
 function pair(mistake, info, place) {
   const { query, result } = mistake;
-  const said = `${query.names.join(", ")} is taken for ${result.names.join(", ")}, ${levelName(result.level, info.levels)}, score ${fixed(result.score, 2)}. Search with the query`;
+  const said = `${query.names.join(", ")} is taken for ${result.names.join(", ")}, ${levelName(result.level, info.levels)}, score ${fixed(result.score)}. Search with the query`;
   return el("article", { class: "mistake", colour: colourOf(result.level), "data-id": query.id },
     el("a", { class: "pair", href: link({ id: query.id }), "data-link": true, "data-card": true, "aria-label": said },
       el("span", { class: "asked" }, picture(query)), el("span", { class: "arrow", "aria-hidden": "true" }, "→"), el("span", { class: "got" }, picture(result))),

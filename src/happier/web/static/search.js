@@ -43,7 +43,7 @@ function ranking(answer, marks, place, info) {
 
 function column(side, worked, at, answer, place, info) {
   const mine = worked[at], other = worked[1 - at];
-  const heading = el("h2", { class: `who model-${at}` }, side.name, mine?.metrics ? el("small", {}, `H-AP ${percent(mine.metrics.h_ap)}`) : null);
+  const heading = el("h2", { class: `who model-${at}` }, side.name);
   if (!mine) return el("section", { class: "column" }, heading, failure(answer.reason));
   const ranks = new Map((other?.hits ?? []).map((hit) => [hit.id, hit.rank]));
   const marks = other ? (hit) => difference(hit.rank, ranks.get(hit.id)) : null;
@@ -76,7 +76,7 @@ function shares(answer, info) {
 
 function fillQuery(box, query, worked, place, info) {
   const image = { ...query, id: query.item?.id ?? query.name, thumbnail: query.thumbnail, image: query.image };
-  const measured = worked.map((answer, at) => (answer?.metrics ? [info.sides[at], answer.metrics] : null)).filter(Boolean);
+  const measured = worked.map((answer, at) => (answer?.metrics ? { name: info.sides[at].name, at, values: answer.metrics } : null)).filter(Boolean);
   box.replaceChildren(
     el("button", { class: "query-image", type: "button", title: "Enlarge", "aria-label": "Enlarge the query", onclick: () => preview(image, info.levels) }, picture(image, { lazy: false })),
     el("div", { class: "query-text" },
@@ -84,8 +84,7 @@ function fillQuery(box, query, worked, place, info) {
       el("div", { class: "query-class" }, query.names.length ? className(query.names) : el("b", {}, query.upload ? query.name : "unknown class")),
       query.names.length ? el("p", { class: "links" }, el("a", { href: link({ view: "class", path: query.class_path }), "data-link": true }, "its class")) : null,
       query.upload ? labelPicker(place, query) : null),
-    el("div", { class: "query-numbers" },
-      measured.length ? measured.map(([side, values]) => el("div", { class: `model-${info.sides.indexOf(side)}` }, info.sides.length > 1 ? el("p", { class: "who" }, side.name) : null, metrics(values, info.levels))) : null));
+    el("div", { class: "query-numbers" }, measured.length ? metrics(measured, info.levels) : null));
 }
 
 function labelPicker(place, query) {
