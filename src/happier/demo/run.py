@@ -161,8 +161,8 @@ def _fetch_emoji(clock: Clock) -> Path:
         return fetch("emoji", progress=told)
     except FetchError as error:
         raise FetchError(
-            f"{error}. The demo's images come from npm packages, fetched once; without a network, try your own: "
-            "happier demo --data FOLDER (FOLDER/<kind>/<item>/<image>)"
+            f"{error}. The demo's images come from npm packages, fetched once; without a network, try your "
+            "own: happier demo --data FOLDER (FOLDER/<kind>/<item>/<image>)"
         ) from error
 
 
