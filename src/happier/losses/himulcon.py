@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 import torch
@@ -57,7 +58,7 @@ class HiMulConLoss(RetrievalLoss):
             counts = positive.sum(1)
             raised = torch.maximum(losses, floor) if self.constraint else losses
             means = (raised * positive).sum(1) / counts.clamp(min=1)
-            weight = torch.tensor(1 / (depth - level + 1)).exp().item() / depth
+            weight = math.exp(1 / (depth - level + 1)) / depth
             total = total + weight * means.sum() / (counts > 0).sum().clamp(min=1)
             if self.constraint:
                 hardest = losses.masked_fill(~positive, 0.0).amax(1, keepdim=True)

@@ -89,7 +89,9 @@ class TripletLoss(RetrievalLoss):
             if self._miner is not None and batch.mined is None:
                 mined = self._miner(batch.embeddings, classes, batch.references, reference_classes)
             else:
-                mined = loss_and_miner_utils.convert_to_triplets(batch.mined, classes, reference_classes)
+                mined = loss_and_miner_utils.convert_to_triplets(
+                    batch.mined, classes, reference_classes, t_per_anchor="all"
+                )
         anchors, positives, negatives = mined
         if batch.own is None:
             return anchors, positives, negatives

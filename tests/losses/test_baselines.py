@@ -1,0 +1,265 @@
+"""Each baseline against its formula, and against pytorch-metric-learning where that has it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning import losses as pml
+from pytorch_metric_learning import miners
+from pytorch_metric_learning.utils import loss_and_miner_utils
+
+from happier import Taxonomy
+from happier.errors import InputError, OptionError
+from happier.losses import (
+    CSLLoss,
+    HAPLoss,
+    HiMulConLoss,
+    NormSoftmaxLoss,
+    ProxyNCAPPLoss,
+    ROADMAPLoss,
+    SigmoidHAPLoss,
+    SmoothAPLoss,
+    StepSurrogate,
+    SumOverLevels,
+    SupNDCGLoss,
+    SupRecallLoss,
+    TripletLoss,
+)
+
+FORMS = ("kernel", "torch")
+
+
+def gradient_of(function, embeddings):
+    leaf = embeddings.detach().clone().requires_grad_()
+    value = function(leaf)
+    value.backward()
+    return value.detach(), leaf.grad
+
+
+def assert_equal_with_gradient(got, expected, embeddings):
+    for a, b in zip(gradient_of(got, embeddings), gradient_of(expected, embeddings), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.fixture
+def batch(make_batch):
+    return make_batch(11, items=14, depth=2, branching=3, unknown=0.15)
+
+
+def rows_of(reference, labels, **options):
+    return reference.level_rows(labels.tolist(), labels.tolist(), same=True, **options)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_smooth_ap(reference, batch, form):
+    embeddings, labels = batch
+    rows = reference.binary(rows_of(reference, labels), 2)
+
+    def slow(v):
+        ranks = lambda s, levels, rel, k: reference.sigmoid_ranks(s, levels, rel, k, 0.01)  # noqa: E731
+        return reference.hap_loss(v @ v.T, rows, 1, reference.constant([1.0]), ranks)
+
+    assert_equal_with_gradient(lambda v: SmoothAPLoss(form=form)(v, labels), slow, embeddings)
+
+
+def test_smooth_ap_equals_pytorch_metric_learning():
+    """Its form leaves the query in, and wants classes of equal size in a row."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = F.normalize(torch.randn(16, 6, generator=generator, dtype=torch.float64), dim=1)
+    labels = torch.arange(4).repeat_interleave(4)
+    ours = SmoothAPLoss(include_query=True)(embeddings, labels)
+    theirs = pml.SmoothAPLoss(temperature=0.01)(embeddings, labels)
+    torch.testing.assert_close(ours.float(), theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_one_level_of_the_hierarchical_losses_is_average_precision(batch):
+    embeddings, labels = batch
+    fine = labels[:, 0] * 3 + labels[:, 1].clamp(min=0)
+    torch.testing.assert_close(SigmoidHAPLoss()(embeddings, fine), SmoothAPLoss()(embeddings, fine))
+    torch.testing.assert_close(HAPLoss()(embeddings, fine), ROADMAPLoss(weight=0.0)(embeddings, fine))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("weights", [(0.1, None), (1.0, 1.0)])
+def test_roadmap(reference, batch, form, weights):
+    embeddings, labels = batch
+    weight, ap_weight = weights
+    rows = reference.binary(rows_of(reference, labels), 2)
+
+    def slow(v):
+        scores = v @ v.T
+        ranks = lambda s, levels, rel, k: reference.surrogate_ranks(s, levels, rel, k, StepSurrogate())  # noqa: E731
+        ap = reference.hap_loss(scores, rows, 1, reference.constant([1.0]), ranks)
+        far, near = [], []
+        for i, row in enumerate(rows):
+            for j, level in enumerate(row):
+                if level == 1 and scores[i, j] < 0.9:
+                    far.append(0.9 - scores[i, j])
+                if level == 0 and scores[i, j] > 0.6:
+                    near.append(scores[i, j] - 0.6)
+        calibration = sum(far) / max(len(far), 1) + sum(near) / max(len(near), 1)
+        return (1 - weight if ap_weight is None else ap_weight) * ap + weight * calibration
+
+    loss = ROADMAPLoss(weight=weight, ap_weight=ap_weight, form=form)
+    assert_equal_with_gradient(lambda v: loss(v, labels), slow, embeddings)
+
+
+def test_calibration_equals_the_contrastive_loss(batch):
+    embeddings, labels = batch
+    labels = labels[:, 0]
+    from pytorch_metric_learning.distances import CosineSimilarity
+
+    contrastive = pml.ContrastiveLoss(pos_margin=0.9, neg_margin=0.6, distance=CosineSimilarity())
+    ours = ROADMAPLoss(weight=1.0, ap_weight=0.0)(embeddings, labels)
+    torch.testing.assert_close(ours, contrastive(embeddings, labels), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sup_recall(reference, batch, form):
+    embeddings, labels = batch
+    rows = reference.binary(rows_of(reference, labels), 2)
+    loss = SupRecallLoss(ks=(1, 2, 5), temperature=0.7, form=form)
+    slow = lambda v: reference.recall_loss(v @ v.T, rows, StepSurrogate(), (1, 2, 5), 0.7)  # noqa: E731
+    assert_equal_with_gradient(lambda v: loss(v, labels), slow, embeddings)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sup_ndcg(reference, batch, form):
+    embeddings, labels = batch
+    rows = rows_of(reference, labels)
+    slow = lambda v: reference.ndcg_loss(v @ v.T, rows, 2, StepSurrogate())  # noqa: E731
+    assert_equal_with_gradient(lambda v: SupNDCGLoss(form=form)(v, labels), slow, embeddings)
+
+
+def test_norm_softmax(batch):
+    embeddings, _ = batch
+    classes = torch.arange(len(embeddings)) % 4
+    loss = NormSoftmaxLoss(4, 5, sigma=0.1)
+    other = pml.NormalizedSoftmaxLoss(4, 5, temperature=0.1)
+    other.W.data = loss.proxies.weight.detach().T.double().clone()
+    torch.testing.assert_close(loss(embeddings, classes), other(embeddings, classes))
+    bound = 1 / math.sqrt(5)
+    assert loss.proxies.weight.abs().max() <= bound
+    some = torch.where(classes == 1, -1, classes)
+    known = classes != 1
+    torch.testing.assert_close(loss(embeddings, some), loss(embeddings[known], classes[known]))
+
+
+def test_proxy_nca(batch):
+    embeddings, _ = batch
+    classes = torch.arange(len(embeddings)) % 4
+    loss = ProxyNCAPPLoss(4, 5)
+    proxies = F.normalize(loss.proxies.weight.double(), dim=1)
+    distances = torch.cdist(3 * embeddings, 3 * proxies).square()
+    expected = -(-distances).log_softmax(1)[torch.arange(len(classes)), classes].mean()
+    torch.testing.assert_close(loss(embeddings, classes), expected)
+    same = NormSoftmaxLoss(4, 5, sigma=1 / 18)
+    same.load_state_dict(loss.state_dict())
+    torch.testing.assert_close(same(embeddings, classes), expected)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+def test_csl(make_batch, depth):
+    embeddings, labels = make_batch(3, depth=depth, items=20)
+    taxonomy = Taxonomy.from_labels(labels)
+    codes = torch.from_numpy(taxonomy.codes)
+    loss = CSLLoss(taxonomy, 5)
+    proxies = F.normalize(loss.proxies.weight.double(), dim=1).detach()
+    paths = {int(row[-1]): row.tolist() for row in codes}
+    total = 0.0
+    for level in range(depth):
+        for vector, row in zip(embeddings, codes.tolist(), strict=True):
+            others = [
+                math.exp(32 * float(vector @ proxies[c]))
+                for c, path in paths.items()
+                if path[level] != row[level]
+            ]
+            own = 32 * float(vector @ proxies[row[-1]])
+            if others:
+                hinge = math.log(sum(others)) - own + 32 * loss.margins[level]
+                total += math.log1p(math.exp(hinge)) / len(codes) if hinge < 500 else hinge / len(codes)
+    assert float(loss(embeddings, codes).detach()) == pytest.approx(total, rel=1e-9)
+
+
+def test_csl_margins_are_coarse_to_fine():
+    margins = {2: (0.45, 0.25), 3: (0.45, 0.35, 0.25), 7: (0.75, 0.65, 0.55, 0.45, 0.35, 0.25, 0.15)}
+    for depth, expected in margins.items():
+        taxonomy = Taxonomy.from_labels([[0] * depth, [1] * depth])
+        assert CSLLoss(taxonomy, 4).margins == expected
+    with pytest.raises(OptionError, match="one for each of the 2 levels"):
+        CSLLoss(Taxonomy.from_labels([[0, 0]]), 4, margins=[0.1])
+    with pytest.raises(InputError, match="labels have 1 levels, the taxonomy of this loss 2"):
+        CSLLoss(Taxonomy.from_labels([[0, 0]]), 4)(torch.eye(4)[:1], torch.tensor([0]))
+
+
+@pytest.mark.parametrize("constraint", [True, False])
+def test_himulcon(reference, batch, constraint):
+    embeddings, labels = batch
+    rows = rows_of(reference, labels)
+
+    def slow(v):
+        scores = v @ v.T / 0.1
+        total = 0.0
+        for level in (2, 1):
+            means = []
+            for i, row in enumerate(rows):
+                others = torch.stack([scores[i, j] for j in range(len(row)) if j != i]).logsumexp(0)
+                loss = {j: others - scores[i, j] for j in range(len(row)) if j != i}
+                finer = [loss[j] for j in loss if row[j] > level]
+                floor = max(finer) if finer and constraint else 0.0
+                positive = [loss[j] for j in loss if row[j] >= level]
+                if positive:
+                    means.append(
+                        sum(max(entry, floor) if finer and constraint else entry for entry in positive)
+                        / len(positive)
+                    )
+            total = total + math.exp(1 / (2 - level + 1)) / 2 * sum(means) / len(means)
+        return total
+
+    loss = HiMulConLoss(constraint=constraint)
+    assert_equal_with_gradient(lambda v: loss(v, labels), slow, embeddings)
+
+
+def test_himulcon_with_one_level_is_the_supervised_contrastive_loss(batch):
+    embeddings, labels = batch
+    expected = math.e * pml.SupConLoss(temperature=0.1)(embeddings, labels[:, 0])
+    torch.testing.assert_close(HiMulConLoss()(embeddings, labels[:, 0]), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_triplets_are_those_of_pytorch_metric_learning(batch):
+    embeddings, labels = batch
+    fine = torch.unique(labels, dim=0, return_inverse=True)[1]
+    unknown = labels[:, 1] == -1
+    fine[unknown] = 100 + torch.arange(int(unknown.sum()))
+    triplets = miners.TripletMarginMiner(margin=0.3, type_of_triplets="semihard")(embeddings, fine)
+    expected = pml.TripletMarginLoss(margin=0.3)(embeddings, fine, triplets)
+    torch.testing.assert_close(TripletLoss(margin=0.3)(embeddings, labels), expected)
+    torch.testing.assert_close(TripletLoss(margin=0.3)(embeddings, labels, triplets), expected)
+    everything = loss_and_miner_utils.get_all_triplets_indices(fine)
+    expected = pml.TripletMarginLoss(margin=0.3)(embeddings, fine, everything)
+    torch.testing.assert_close(TripletLoss(margin=0.3, mining="all")(embeddings, labels), expected)
+    with pytest.raises(OptionError, match="did you mean 'semihard'"):
+        TripletLoss(mining="semi-hard")
+
+
+def test_sum_over_levels(batch):
+    embeddings, labels = batch
+    loss = SumOverLevels(lambda classes: SmoothAPLoss(), (3, 9), weights=(0.3, 0.7))
+    expected = 0.3 * SmoothAPLoss()(embeddings, labels[:, :1]) + 0.7 * SmoothAPLoss()(embeddings, labels)
+    torch.testing.assert_close(loss(embeddings, labels), expected)
+    with pytest.raises(OptionError, match="one number of 0 or more for each of the 2 levels"):
+        SumOverLevels(lambda classes: SmoothAPLoss(), (3, 9), weights=(1.0,))
+    with pytest.raises(OptionError, match="labels have 1 levels, this loss 2"):
+        loss(embeddings, labels[:, 0])
+
+
+def test_smooth_ap_takes_whole_paths():
+    """A finest id that recurs under another parent is another class."""
+    embeddings = F.normalize(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), dim=1)
+    recurring = torch.tensor([[0, 5], [1, 5], [0, 5], [1, 5]])
+    distinct = torch.tensor([[0, 5], [1, 6], [0, 5], [1, 6]])
+    for loss in (SmoothAPLoss(), ROADMAPLoss(), TripletLoss(mining="all"), SupRecallLoss()):
+        assert torch.equal(loss(embeddings, recurring), loss(embeddings, distinct))
