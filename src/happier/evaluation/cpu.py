@@ -76,17 +76,21 @@ def tally(
     head = min(schema.head, matching.items)
     sums = np.empty((last - first, kernel.SCALARS + 2 * schema.depth))
     heads = np.full((last - first, schema.head), -1, dtype=np.int8)
-    gains = 2.0 ** np.arange(schema.depth + 1) - 1
     discounts = np.zeros(matching.items + 1)
     discounts[1:] = 1 / np.log2(np.arange(2, matching.items + 2))
 
+    order = matching.order.astype(np.uint32)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), dtype=np.uint32)
+    in_order = bool((np.diff(matching.order) > 0).all())
+
     def work(part: slice, block: MatchBlock, scores: npt.NDArray[Any], table: FloatArray, start: int) -> None:
         """Run the kernel on some rows of a block; it lets go of the interpreter, so threads run abreast."""
-        place = slice(start + part.start, start + part.stop)
+        rows = slice(start + part.start, start + part.stop)
         kernel.tally_block(
-            scores[part], matching.order, block.starts[part], block.stops[part], block.excluded,
-            block.excluded_start[part.start : part.stop + 1], block.counts[part], table[part], gains,
-            discounts, worst, sums[place], heads[place, :head],
+            scores[part], order, place, in_order, block.starts[part], block.stops[part], block.excluded,
+            block.excluded_start[part.start : part.stop + 1], block.counts[part], table[part],
+            discounts, worst, sums[rows], heads[rows, :head],
         )  # fmt: skip
 
     with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(threads) as pool:

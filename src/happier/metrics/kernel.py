@@ -1,14 +1,19 @@
 """The compiled CPU kernel: one row of scores -> the tallies that every metric is made of, in O(N + P L).
 
-Nothing is sorted but the positives. Negatives are only counted between positives:
+Only the positives are sorted. Negatives are counted between positives:
 
-1. the gallery's positives at each level are one contiguous range of ``order`` (gallery in depth-first label
-   order), so collecting them is a gather, and their level is known from the range they stand in;
-2. positives are bucket sorted by score, each bucket then fixed up exactly;
-3. each negative looks up its bucket and compares with the few positives in it;
-4. one pass over the sorted positives gives every AP, DCG and H-AP; another, over n <= P, gives ASI.
+1. the row is put into depth-first label order, in which the positives of each level are one contiguous range,
+   so their levels are known from where they stand;
+2. positives are sorted by 22 bits of their score, in two passes, then put right exactly; the sort is stable
+   and they were collected in the order that equal scores shall have, so ties need no further care;
+3. each negative looks up where its score falls among the positives: a table over equal steps of score
+   leads to within a few places of it;
+4. AP is a plain sum once the positives of a level stand in a list of their own: the i-th of them has rank
+   ``i`` among them. Each level's list is drawn from the one before.
 
-Sums are float64. The mapping from score to bucket is monotone, so the result does not depend on it.
+Loops are written without unpredictable branches: a mispredicted one costs more than the work it saves. Places
+are unsigned, which spares the check for negative indices. Sums are float64. Steps are monotone in the score,
+so the result does not depend on them.
 """
 
 from __future__ import annotations
@@ -22,9 +27,47 @@ import numpy as np
 ASI, DCG, HAP, FIRST_MISTAKE, TIED = range(5)
 SCALARS = 5
 
+_DIGIT_BITS = 11
+_DIGITS = 1 << _DIGIT_BITS
+_CHUNK = 2048
+
 _jit = numba.njit(cache=True, nogil=True)
-# Below this size a bucket is put in order by insertion, above it by heap: ties can fill one bucket.
-_INSERTION = 24
+# Sums of positive terms may be taken in any order: it lets them run in vector lanes.
+_jit_sum = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+
+
+@_jit
+def _collect_positives(
+    row: Any, starts: Any, stops: Any, blanks: Any, worst: bool, scores: Any, levels: Any
+) -> int:
+    """Copy the positives' scores and levels, in the order of equal scores; return how many there are.
+
+    ``starts[l], stops[l]`` is the range of level ``l + 1`` or finer in the row; ranges are nested, so the
+    items of exactly that level are what the next range leaves out on its two sides. ``blanks`` are positions
+    of items that are not there.
+    """
+    depth = len(starts)
+    count = 0
+    for step in range(depth):
+        level = step if worst else depth - 1 - step
+        start, stop = starts[level], stops[level]
+        inner_start, inner_stop = stop, stop
+        if level + 1 < depth and starts[level + 1] < stops[level + 1]:
+            inner_start, inner_stop = starts[level + 1], stops[level + 1]
+        for side in range(2):
+            first = start if side == 0 else inner_stop
+            last = inner_start if side == 0 else stop
+            while first < last:  # runs between blanks, nearly always the whole
+                stop_run = last
+                for blank in blanks:
+                    if first <= blank < stop_run:
+                        stop_run = blank
+                size = stop_run - first
+                scores[count : count + size] = row[first:stop_run]
+                levels[count : count + size] = level + 1
+                count += size
+                first = stop_run + 1 if stop_run < last else last
+    return count
 
 
 @_jit
@@ -36,253 +79,306 @@ def _before(score_a: Any, level_a: Any, score_b: Any, level_b: Any, worst: bool)
 
 
 @_jit
-def _insertion_sort(scores: Any, levels: Any, start: int, stop: int, worst: bool) -> None:
-    for i in range(start + 1, stop):
-        score, level = scores[i], levels[i]
-        j = i - 1
-        while j >= start and _before(score, level, scores[j], levels[j], worst):
-            scores[j + 1], levels[j + 1] = scores[j], levels[j]
-            j -= 1
-        scores[j + 1], levels[j + 1] = score, level
-
-
-@_jit
-def _sift_down(scores: Any, levels: Any, start: int, root: int, size: int, worst: bool) -> None:
+def _sift_down(scores: Any, levels: Any, root: int, size: int, worst: bool) -> None:
     while 2 * root + 1 < size:
         child = 2 * root + 1
-        a = start + child
-        if child + 1 < size and _before(scores[a], levels[a], scores[a + 1], levels[a + 1], worst):
+        if child + 1 < size and _before(
+            scores[child], levels[child], scores[child + 1], levels[child + 1], worst
+        ):
             child += 1
-            a += 1
-        r = start + root
-        if not _before(scores[r], levels[r], scores[a], levels[a], worst):
+        if not _before(scores[root], levels[root], scores[child], levels[child], worst):
             return
-        scores[r], scores[a] = scores[a], scores[r]
-        levels[r], levels[a] = levels[a], levels[r]
+        scores[root], scores[child] = scores[child], scores[root]
+        levels[root], levels[child] = levels[child], levels[root]
         root = child
 
 
 @_jit
-def _heap_sort(scores: Any, levels: Any, start: int, stop: int, worst: bool) -> None:
-    size = stop - start
-    for root in range(size // 2 - 1, -1, -1):
-        _sift_down(scores, levels, start, root, size, worst)
-    for end in range(size - 1, 0, -1):
-        a = start + end
-        scores[start], scores[a] = scores[a], scores[start]
-        levels[start], levels[a] = levels[a], levels[start]
-        _sift_down(scores, levels, start, 0, end, worst)
+def _heap_sort(scores: Any, levels: Any, count: int, worst: bool) -> None:
+    for root in range(count // 2 - 1, -1, -1):
+        _sift_down(scores, levels, root, count, worst)
+    for end in range(count - 1, 0, -1):
+        scores[0], scores[end] = scores[end], scores[0]
+        levels[0], levels[end] = levels[end], levels[0]
+        _sift_down(scores, levels, 0, end, worst)
 
 
 @_jit
-def _collect_positives(row: Any, order: Any, starts: Any, stops: Any, scores: Any, levels: Any) -> int:
-    """Gather the positives' scores and levels, and blank them in the row; return how many there are.
-
-    ``starts[l], stops[l]`` is the range of level ``l + 1`` or finer in ``order``; ranges are nested, so the
-    items of exactly that level are what the next range leaves out on its two sides.
-    """
-    depth = len(starts)
-    blank = row.dtype.type(-np.inf)
-    count = 0
-    for level in range(1, depth + 1):
-        start, stop = starts[level - 1], stops[level - 1]
-        if level < depth and starts[level] < stops[level]:
-            inner_start, inner_stop = starts[level], stops[level]
-        else:
-            inner_start, inner_stop = stop, stop
-        for side in range(2):
-            first = start if side == 0 else inner_stop
-            last = inner_start if side == 0 else stop
-            for position in range(first, last):
-                item = order[position]
-                score = row[item]
-                if score != blank:
-                    scores[count] = score
-                    levels[count] = level
-                    count += 1
-                    row[item] = blank
-        if inner_start == inner_stop:
-            break
-    return count
+def _put_right(scores: Any, levels: Any, count: int) -> bool:
+    """Insertion sort of what is nearly in order; give up, returning False, where it is not."""
+    budget = 4 * count + 1000
+    for i in range(1, count):
+        if scores[i] > scores[i - 1]:
+            score, level = scores[i], levels[i]
+            j = i
+            while j > 0 and score > scores[j - 1]:
+                scores[j], levels[j] = scores[j - 1], levels[j - 1]
+                j -= 1
+            scores[j], levels[j] = score, level
+            budget -= i - j
+            if budget < 0:
+                return False
+    return True
 
 
 @_jit
-def _bucket_range(scores: Any, count: int) -> tuple[Any, Any]:
-    """Scores between which the buckets are spread: nearly all positives, outliers left out."""
-    low, high = scores[0], scores[0]
-    total, squares = 0.0, 0.0
+def _radix_sort(raw: Any, raw_levels: Any, count: int, scores: Any, levels: Any, a: Any, b: Any) -> None:
+    """Sort into ``scores, levels`` by 22 bits, stable: falling score but for the bits beyond."""
+    kind = raw.dtype.type
+    low, high = raw[0], raw[0]
     for i in range(count):
-        score = scores[i]
-        low = min(low, score)
-        high = max(high, score)
-        total += score
-        squares += score * score
-    mean = total / count
-    spread = 3.5 * np.sqrt(max(squares / count - mean * mean, 0.0))
-    return max(np.float64(low), mean - spread), min(np.float64(high), mean + spread)
-
-
-@_jit
-def _bucket_number(positives: int) -> int:
-    """About one bucket a positive; few enough to be whole numbers in float32."""
-    buckets = 1
-    while buckets < positives and buckets < 1 << 22:
-        buckets *= 2
-    return buckets
-
-
-@_jit
-def _bucket_of(score: Any, high: Any, scale: Any, last: Any) -> Any:
-    """Bucket 0..last, descending in score; monotone, so equal scores share a bucket."""
-    bucket = (high - score) * scale
-    zero = last - last  # of the scores' own type: a wider one would halve the vector width
-    return np.int32(min(max(bucket, zero), last))
+        low = min(low, raw[i])
+        high = max(high, raw[i])
+    last = kind(_DIGITS * _DIGITS - 1)
+    scale = last / (high - low) if high > low else kind(1)
+    if not np.isfinite(scale):
+        scale = kind(1)
+    fine = np.zeros(_DIGITS, dtype=np.uint32)
+    coarse = np.zeros(_DIGITS, dtype=np.uint32)
+    one, bits, mask = np.uint32(1), np.uint64(_DIGIT_BITS), np.uint64(_DIGITS - 1)
+    for i in range(count):
+        step = np.uint64(_step_of(raw[i], high, scale, last))
+        a[i] = (step << np.uint64(32)) | np.uint64(i)
+    for i in range(count):
+        step = a[i] >> np.uint64(32)
+        fine[step & mask] += one
+        coarse[step >> bits] += one
+    total_fine, total_coarse = np.uint32(0), np.uint32(0)
+    for digit in range(_DIGITS):
+        size_fine, size_coarse = fine[digit], coarse[digit]
+        fine[digit], coarse[digit] = total_fine, total_coarse
+        total_fine += size_fine
+        total_coarse += size_coarse
+    for i in range(count):
+        digit = (a[i] >> np.uint64(32)) & mask
+        b[fine[digit]] = a[i]
+        fine[digit] += one
+    for i in range(count):
+        digit = b[i] >> (np.uint64(32) + bits)
+        place = coarse[digit]
+        coarse[digit] = place + one
+        item = np.uint32(b[i])
+        scores[place] = raw[item]
+        levels[place] = raw_levels[item]
 
 
 @_jit
 def _sort_positives(
-    raw: Any, raw_levels: Any, count: int, high: Any, scale: Any, buckets: int, worst: bool,
-    scores: Any, levels: Any, first: Any,
-) -> None:  # fmt: skip
-    """Bucket sort into ``scores, levels``; bucket b then holds ``first[b] .. first[b + 1]``."""
-    last = raw.dtype.type(buckets - 1)
-    first[: buckets + 2] = 0
+    raw: Any, raw_levels: Any, count: int, worst: bool, scores: Any, levels: Any, a: Any, b: Any
+) -> None:
+    """Sort by falling score, equal scores in the order they came."""
+    _radix_sort(raw, raw_levels, count, scores, levels, a, b)
+    if not _put_right(scores, levels, count):
+        _heap_sort(scores, levels, count, worst)
+
+
+@_jit
+def _step_of(score: Any, high: Any, scale: Any, last: Any) -> Any:
+    """Step 0..last of the table, rising as the score falls; monotone, so equal scores share a step."""
+    step = (high - score) * scale
+    zero = last - last  # of the scores' own type: a wider one would halve the vector width
+    return np.uint32(min(max(step, zero), last))
+
+
+@_jit
+def _table_size(positives: int) -> int:
+    """About two steps a positive; few enough to be whole numbers in float32."""
+    steps = 16
+    while steps < positives and steps < 1 << 22:
+        steps *= 2
+    return steps
+
+
+@_jit
+def _build_table(scores: Any, count: int, steps: int, first: Any) -> tuple[Any, Any]:
+    """Fill ``first[s]``, the first positive of step s or a later one; return the steps' origin and scale."""
+    kind = scores.dtype.type
+    # Steps leave out the few highest positives, which would leave most of the table empty. They reach down
+    # to the lowest, so that the many negatives below it are done at once: in the last step, behind all.
+    high, low = scores[count // 1000], scores[count - 1]
+    scale = kind(steps) / (high - low) if high > low else kind(1)
+    if not np.isfinite(scale):
+        scale = kind(1)
+    last = kind(steps)
+    first[: steps + 2] = 0
     for i in range(count):
-        first[_bucket_of(raw[i], high, scale, last) + 2] += 1
-    for b in range(2, buckets + 2):
-        first[b] += first[b - 1]
-    for i in range(count):
-        b = _bucket_of(raw[i], high, scale, last) + 1
-        place = first[b]
-        first[b] = place + 1
-        scores[place] = raw[i]
-        levels[place] = raw_levels[i]
-    for b in range(buckets):
-        size = first[b + 1] - first[b]
-        if size > _INSERTION:
-            _heap_sort(scores, levels, first[b], first[b + 1], worst)
-        elif size > 1:
-            _insertion_sort(scores, levels, first[b], first[b + 1], worst)
+        first[_step_of(scores[i], high, scale, last) + np.uint32(1)] += np.uint32(1)
+    for step in range(steps + 1):
+        first[step + 1] += first[step]
+    return high, scale
 
 
 @_jit
 def _count_negatives(
-    row: Any,
-    scores: Any,
-    high: Any,
-    scale: Any,
-    buckets: int,
-    first: Any,
-    worst: bool,
-    index: Any,
-    ahead: Any,
+    row: Any, scores: Any, high: Any, scale: Any, steps: int, first: Any, index: Any, ahead: Any
 ) -> bool:
-    """Count in ``ahead[i]`` the negatives between positives i-1 and i; return whether one ties a positive."""
-    last = row.dtype.type(buckets - 1)
+    """Add to ``ahead[i]`` the negatives behind positive i-1 and not behind i; return whether one ties.
+
+    Of equal scores the negative goes first. Two NaN behind the last positive's score stop every search.
+    """
+    last = row.dtype.type(steps)
     tied = False
-    chunk = len(index)
-    for begin in range(0, len(row), chunk):
-        size = min(chunk, len(row) - begin)
-        # On its own, this loop is turned into vector instructions.
-        for j in range(size):
-            index[j] = _bucket_of(row[begin + j], high, scale, last)
+    for begin in range(0, len(row), _CHUNK):
+        size = min(_CHUNK, len(row) - begin)
+        for j in range(size):  # on its own, this loop is turned into vector instructions
+            index[j] = _step_of(row[begin + j], high, scale, last)
         for j in range(size):
             score = row[begin + j]
-            i, stop = first[index[j]], first[index[j] + 1]
-            while stop - i > 8:
-                middle = (i + stop) // 2
-                if scores[middle] > score or (not worst and scores[middle] == score):
-                    i = middle + 1
-                else:
-                    stop = middle
-            while i < stop and (scores[i] > score or (not worst and scores[i] == score)):
-                i += 1
-            ahead[i] += 1
-            if worst:
-                tied |= i < stop and scores[i] == score
-            else:
-                tied |= i > 0 and scores[i - 1] == score
+            i = first[index[j]]
+            # Two comparisons that do not wait for each other; the scores fall, so their sum is the place.
+            i += np.uint32(scores[i] > score) + np.uint32(scores[i + np.uint32(1)] > score)
+            if scores[i] > score:  # rare: many positives in one step
+                stop = first[index[j] + np.uint32(1)]
+                while i < stop:
+                    middle = (i + stop) >> np.uint32(1)
+                    if scores[middle] > score:
+                        i = middle + np.uint32(1)
+                    else:
+                        stop = middle
+            ahead[i] += np.uint32(1)
+            tied |= scores[i] == score
     return tied
 
 
 @_jit
-def _average_set_intersection(ranks: Any, levels: Any, positives: int, counts: Any) -> Any:
-    """ASI by the identity: with m the level at which the ideal list stands at depth n, the intersection is
+def _tied_negatives_last(row: Any, scores: Any, count: int, ahead: Any, end: Any) -> None:
+    """Move the negatives that tie positives behind all of those: for ties="best"."""
+    for i in range(count - 1, -1, -1):  # one past the last positive of equal score
+        end[i] = end[i + 1] if i + 1 < count and scores[i] == scores[i + 1] else i + 1
+    for score in row:
+        i, stop = 0, count
+        while i < stop:
+            middle = (i + stop) // 2
+            if scores[middle] > score:
+                i = middle + 1
+            else:
+                stop = middle
+        if scores[i] == score:
+            ahead[i] -= np.uint32(1)
+            ahead[end[i]] += np.uint32(1)
+
+
+@_jit
+def _average_set_intersection(ranks: Any, levels: Any, positives: int, counts: Any, at_rank: Any) -> Any:
+    """ASI: with m the level at which the ideal list stands at depth n, the intersection is
     (items above m in the top n) + min(items of m in the top n, n - items above m in the gallery).
     """  # noqa: D205
-    depth = len(counts) - 1
-    seen = np.zeros(depth + 1, dtype=np.int64)
-    m = depth
-    while counts[m] == 0:
-        m -= 1
-    above_total = 0  # gallery items above level m
-    above_seen = 0  # those of them in the top n
+    for n in range(positives + 1):
+        at_rank[n] = 0
+    for i in range(positives):
+        if ranks[i] > positives:
+            break
+        at_rank[ranks[i]] = levels[i]
     total = 0.0
-    i = 0
-    for n in range(1, positives + 1):
-        while n > above_total + counts[m]:
-            above_total += counts[m]
-            above_seen += seen[m]
-            m -= 1
-        if i < positives and ranks[i] == n:
-            level = levels[i]
-            if level > m:
-                above_seen += 1
-            else:
-                seen[level] += 1
-            i += 1
-        total += (above_seen + min(seen[m], n - above_total)) / n
+    above = 0  # gallery items above level m
+    for m in range(len(counts) - 1, 0, -1):
+        above_seen, own_seen = 0, 0
+        for n in range(1, above + 1):
+            above_seen += at_rank[n] > m
+            own_seen += at_rank[n] == m
+        for n in range(above + 1, above + counts[m] + 1):
+            above_seen += at_rank[n] > m
+            own_seen += at_rank[n] == m
+            total += (above_seen + min(own_seen, n - above)) / n
+        above += counts[m]
     return total / positives
 
 
-@_jit
-def _tally_positives(
-    ranks: Any, levels: Any, positives: int, at_least: Any, gains: Any, discounts: Any, out: Any
-) -> None:
-    """Sums over the sorted positives: AP and AP@R per level, and DCG."""
-    depth = len(at_least)
-    seen = np.zeros(depth, dtype=np.int64)
-    dcg = 0.0
-    for i in range(positives):
-        rank, level = ranks[i], levels[i]
-        inverse = 1.0 / rank
-        for l in range(level):  # noqa: E741
-            seen[l] += 1
-            precision = seen[l] * inverse
-            out[SCALARS + l] += precision
-            if rank <= at_least[l]:
-                out[SCALARS + depth + l] += precision
-        dcg += gains[level] * discounts[rank]
-    out[DCG] = dcg
+@_jit_sum
+def _dcg(ranks: Any, levels: Any, count: int, discounts: Any, depth: int) -> Any:
+    gains = np.empty(depth + 1)
+    for level in range(depth + 1):
+        gains[level] = 2.0**level - 1
+    total = 0.0
+    for i in range(count):
+        total += gains[np.uint8(levels[i])] * discounts[np.uint32(ranks[i])]
+    return total
+
+
+@_jit_sum
+def _sum_and_keep(ranks: Any, levels: Any, start: int, stop: int, kept: int, level: int) -> tuple[Any, int]:
+    """Sum of i / rank over places start..stop of a list of positives, which keeps those finer than ``level``.
+
+    What is kept moves up behind the ``kept`` before it.
+    """
+    total = 0.0
+    place = np.uint32(kept)
+    for i in range(start, stop):
+        rank, own = ranks[i], levels[i]
+        total += (i + 1.0) / rank
+        ranks[place] = rank
+        levels[place] = own
+        place += np.uint32(own > level)
+    return total, np.int64(place)
 
 
 @_jit
-def _hap_sum(ranks: Any, levels: Any, positives: int, relevance: Any, counts: Any, out: Any) -> Any:
-    """Sum of hrank / rank, as ``sum_v (v - v_prev) |S_v| AP(S_v)`` over the distinct relevances v."""
+def _rising_levels(relevance: Any, counts: Any, filled: Any) -> int:
+    """Up to which level the relevance orders the levels as the tree does, finer ones all above.
+
+    ``filled`` is the relevance with each empty level taking its neighbour's value: its step is then 0.
+    """
     depth = len(relevance) - 1
-    filled = np.zeros(depth + 1)  # an empty level takes its neighbour's value: its step is then 0
-    rising = True
+    filled[0] = 0.0
     for level in range(1, depth + 1):
         filled[level] = relevance[level] if counts[level] > 0 else filled[level - 1]
-        rising &= filled[level] >= filled[level - 1]
+    smallest = np.inf
+    rising = depth
+    for level in range(depth, 0, -1):
+        if filled[level - 1] > min(smallest, filled[level]):
+            rising = level - 1
+        smallest = min(smallest, filled[level])
+    return max(rising - 1, 0) if rising < depth else depth
+
+
+@_jit
+def _hap_of_rest(
+    ranks: Any, levels: Any, count: int, rising: int, filled: Any, ranks_b: Any, levels_b: Any
+) -> Any:
+    """H-AP sum of the levels above ``rising``, taken in order of relevance; ``count`` items are in them."""
+    depth = len(filled) - 1
+    by_value = np.argsort(filled[rising + 1 :]) + rising + 1
+    place = np.zeros(depth + 1, dtype=np.int8)
+    for position in range(len(by_value)):
+        place[by_value[position]] = position + 1
+    for i in range(count):
+        ranks_b[i] = ranks[i]
+        levels_b[i] = place[levels[i]]
     total = 0.0
-    if rising:  # then S_v are the levels' own positives, whose AP sums are already there
-        for level in range(1, depth + 1):
-            total += (filled[level] - filled[level - 1]) * out[SCALARS + level - 1]
-        return total
-    by_value = np.argsort(filled)
-    place = np.empty(depth + 1, dtype=np.int64)
-    for position in range(depth + 1):
-        place[by_value[position]] = position
-    seen = np.zeros(depth + 1, dtype=np.int64)
-    for i in range(positives):
-        top = place[levels[i]]
-        numerator = 0.0
-        for position in range(1, top + 1):
-            seen[position] += 1
-            numerator += (filled[by_value[position]] - filled[by_value[position - 1]]) * seen[position]
-        total += numerator / ranks[i]
+    before = filled[rising]
+    for position in range(len(by_value)):
+        precision, count = _sum_and_keep(ranks_b, levels_b, 0, count, 0, position + 1)
+        total += (filled[by_value[position]] - before) * precision
+        before = filled[by_value[position]]
     return total
+
+
+@_jit
+def _tally_levels(
+    ranks: Any, levels: Any, positives: int, counts: Any, relevance: Any, discounts: Any, ranks_b: Any,
+    levels_b: Any, out: Any,
+) -> None:  # fmt: skip
+    """AP and AP@R sums of each level, DCG, and the sum of hrank / rank; overwrites ranks and levels.
+
+    The last is ``sum_v (v - v_prev) |S_v| AP(S_v)`` over the distinct relevances v, ``S_v`` the items of
+    relevance v or more. Where relevance rises with the level those are the levels' own positives.
+    """
+    depth = len(counts) - 1
+    filled = np.empty(depth + 1)
+    rising = _rising_levels(relevance, counts, filled)
+    out[DCG] = _dcg(ranks, levels, positives, discounts, depth)
+    count = positives
+    for level in range(1, depth + 1):
+        if level == rising + 1:
+            out[HAP] += _hap_of_rest(ranks, levels, count, rising, filled, ranks_b, levels_b)
+        inside = np.searchsorted(ranks[:count], count + 1)  # rank <= R, R being the number of positives
+        sum_inside, kept = _sum_and_keep(ranks, levels, 0, inside, 0, level)
+        sum_behind, count = _sum_and_keep(ranks, levels, inside, count, kept, level)
+        total = sum_inside + sum_behind
+        out[SCALARS + level - 1] = total
+        out[SCALARS + depth + level - 1] = sum_inside
+        if level <= rising:
+            out[HAP] += (filled[level] - filled[level - 1]) * total
 
 
 @_jit
@@ -311,67 +407,61 @@ def _first_mistake(ranks: Any, levels: Any, positives: int, items: int, depth: i
 
 @_jit
 def _tally_query(
-    row: Any, order: Any, starts: Any, stops: Any, excluded: Any, counts: Any, relevance: Any, gains: Any,
-    discounts: Any, worst: bool, raw: Any, raw_levels: Any, scores: Any, levels: Any, first: Any, index: Any,
-    ahead: Any, out: Any, head: Any,
+    row: Any, starts: Any, stops: Any, blanks: Any, counts: Any, relevance: Any, discounts: Any,
+    worst: bool, raw: Any, scores: Any, levels: Any, levels_b: Any, a: Any, b: Any, first: Any, index: Any,
+    ahead: Any, ranks: Any, ranks_b: Any, out: Any, head: Any,
 ) -> None:  # fmt: skip
     depth = len(starts)
-    blank = row.dtype.type(-np.inf)
-    for item in excluded:
-        row[item] = blank
-    items = len(row) - len(excluded)
-    positives = _collect_positives(row, order, starts, stops, raw, raw_levels)
+    items = len(row) - len(blanks)
     out[:] = 0.0
+    positives = _collect_positives(row, starts, stops, blanks, worst, raw, levels_b)
     if positives == 0:
         out[FIRST_MISTAKE] = np.float64(depth) if items > 0 else np.nan
-        _read_head(ahead, levels, 0, items, head)
+        _read_head(ranks, levels, 0, items, head)
         return
-    low, high = _bucket_range(raw, positives)
-    buckets = _bucket_number(positives)
-    kind = row.dtype.type
-    scale = kind(buckets / (high - low)) if high > low else kind(1)
-    if not np.isfinite(scale):
-        scale = kind(1)
-    high = kind(high)
-    _sort_positives(raw, raw_levels, positives, high, scale, buckets, worst, scores, levels, first)
+    _sort_positives(raw, levels_b, positives, worst, scores, levels, a, b)
+    scores[positives : positives + 2] = np.nan
+    steps = _table_size(positives)
+    high, scale = _build_table(scores, positives, steps, first)
     ahead[: positives + 1] = 0
-    tied = _count_negatives(row, scores, high, scale, buckets, first, worst, index, ahead)
+    left, right = row[: starts[0]], row[stops[0] :]
+    tied = _count_negatives(left, scores, high, scale, steps, first, index, ahead)
+    tied |= _count_negatives(right, scores, high, scale, steps, first, index, ahead)
+    # What was blanked among the negatives was counted before everything.
+    ahead[0] -= np.uint32(len(left) + len(right) - counts[0])
+    if tied and not worst:
+        _tied_negatives_last(left, scores, positives, ahead, ranks)
+        _tied_negatives_last(right, scores, positives, ahead, ranks)
     before = 0
-    for i in range(positives):  # from counts between positives to ranks, in place
+    for i in range(positives):
         before += ahead[i]
-        ahead[i] = before + i + 1
-        if i > 0 and scores[i] == scores[i - 1] and levels[i] != levels[i - 1]:
-            tied = True
-    at_least = np.empty(depth, dtype=np.int64)
-    running = 0
-    for level in range(depth, 0, -1):
-        running += counts[level]
-        at_least[level - 1] = running
-    _tally_positives(ahead, levels, positives, at_least, gains, discounts, out)
-    out[ASI] = _average_set_intersection(ahead, levels, positives, counts)
-    out[HAP] = _hap_sum(ahead, levels, positives, relevance, counts, out)
-    out[FIRST_MISTAKE] = _first_mistake(ahead, levels, positives, items, depth)
-    out[TIED] = 1.0 if tied else 0.0
-    _read_head(ahead, levels, positives, items, head)
+        ranks[i] = before + i + 1
+        tied |= i > 0 and scores[i] == scores[i - 1] and levels[i] != levels[i - 1]
+    out[TIED] = tied
+    out[FIRST_MISTAKE] = _first_mistake(ranks, levels, positives, items, depth)
+    _read_head(ranks, levels, positives, items, head)
+    out[ASI] = _average_set_intersection(ranks, levels, positives, counts, levels_b)
+    _tally_levels(ranks, levels, positives, counts, relevance, discounts, ranks_b, levels_b, out)
 
 
 @_jit
 def tally_block(
-    block: Any, order: Any, starts: Any, stops: Any, excluded: Any, excluded_start: Any, counts: Any,
-    relevance: Any, gains: Any, discounts: Any, worst: bool, out: Any, head: Any,
+    block: Any, order: Any, place: Any, in_order: bool, starts: Any, stops: Any, excluded: Any,
+    excluded_start: Any, counts: Any, relevance: Any, discounts: Any, worst: bool, out: Any, head: Any,
 ) -> None:  # fmt: skip
-    """Tally a block of score rows, which it overwrites.
+    """Tally a block of score rows, which it may overwrite.
 
     Args:
-        block: scores ``[q, N]``.
-        order: gallery items in depth-first label order ``[N]``.
-        starts: first position in ``order`` of each query's positives at each level or finer ``[q, L]``.
+        block: scores ``[q, N]``, float32 or float64.
+        order: gallery items in depth-first label order, uint32 ``[N]``.
+        place: position of each item in that order, uint32 ``[N]``.
+        in_order: whether the gallery stands in that order already.
+        starts: first position in the order of each query's positives at each level or finer ``[q, L]``.
         stops: one past the last ``[q, L]``.
         excluded: items never retrieved, of all queries one after another.
         excluded_start: where each query's part of ``excluded`` begins ``[q + 1]``.
         counts: gallery items per level, without the excluded ones ``[q, L + 1]``.
         relevance: relevance per level ``[q, L + 1]``.
-        gains: NDCG gain of each level ``[L + 1]``.
         discounts: ``1 / log2(1 + rank)`` at index rank ``[N + 1]``.
         worst: lower levels first among equal scores.
         out: float64 ``[q, SCALARS + 2 L]``: scalars, then AP sums, then AP@R sums by level.
@@ -380,17 +470,29 @@ def tally_block(
     width = 0
     for q in range(len(block)):
         width = max(width, stops[q, 0] - starts[q, 0])
-    buckets = _bucket_number(width)
+    width += 1  # and one place behind the last
+    gathered = np.empty(0 if in_order else len(order), dtype=block.dtype)
     raw = np.empty(width, dtype=block.dtype)
-    raw_levels = np.empty(width, dtype=np.int8)
-    scores = np.empty(width, dtype=block.dtype)
+    scores = np.empty(width + 1, dtype=block.dtype)
     levels = np.empty(width, dtype=np.int8)
-    first = np.empty(buckets + 2, dtype=np.int32)
-    index = np.empty(4096, dtype=np.int32)
-    ahead = np.empty(width + 1, dtype=np.int32)
+    levels_b = np.empty(width, dtype=np.int8)
+    a = np.empty(width, dtype=np.uint64)
+    b = np.empty(width, dtype=np.uint64)
+    first = np.empty(_table_size(width) + 2, dtype=np.uint32)
+    index = np.empty(_CHUNK, dtype=np.uint32)
+    ahead = np.empty(width, dtype=np.uint32)
+    ranks = np.empty(width, dtype=np.int32)
+    ranks_b = np.empty(width, dtype=np.int32)
     for q in range(len(block)):
+        row = block[q]
+        if not in_order:
+            for position in range(len(order)):
+                gathered[position] = row[order[position]]
+            row = gathered
+        blanks = place[excluded[excluded_start[q] : excluded_start[q + 1]]].astype(np.int64)
+        for blank in blanks:
+            row[blank] = np.inf
         _tally_query(
-            block[q], order, starts[q], stops[q], excluded[excluded_start[q] : excluded_start[q + 1]],
-            counts[q], relevance[q], gains, discounts, worst, raw, raw_levels, scores, levels, first, index,
-            ahead, out[q], head[q],
+            row, starts[q], stops[q], blanks, counts[q], relevance[q], discounts, worst, raw, scores,
+            levels, levels_b, a, b, first, index, ahead, ranks, ranks_b, out[q], head[q],
         )  # fmt: skip
