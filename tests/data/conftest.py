@@ -1,5 +1,7 @@
 """Small real files for the data tests."""
 
+import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,3 +40,21 @@ def small_manifest(tmp_path, make_image):
             rows.append((path, split, f"kind{item // 2}", f"item{item}"))
     table = pd.DataFrame(rows, columns=["path", "split", "kind", "item"])
     return Manifest(table, levels=["kind", "item"], root=tmp_path, name="small")
+
+
+@pytest.fixture
+def as_mere_user():
+    """File permissions hold for root too while this lasts."""
+
+    @contextmanager
+    def lasting():
+        if os.geteuid() != 0:
+            yield
+            return
+        os.seteuid(65534)
+        try:
+            yield
+        finally:
+            os.seteuid(0)
+
+    return lasting

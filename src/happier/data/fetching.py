@@ -138,18 +138,17 @@ def fetch(
     root = cache_folder(cache)
     folder = _folder(name, root, size)
     manifest = folder / "manifest.parquet"
-    if not manifest.exists():
-        try:
+    try:
+        if not manifest.exists():
             root.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(root / f".{folder.name}.lock")
-            with lock:
-                if not manifest.exists():
+            with FileLock(root / f".{folder.name}.lock"):
+                if not manifest.exists():  # another process may have made it while we waited
                     _build(entry, folder, root / "downloads", size, progress or silent)
-        except OSError as error:
-            raise DataError(
-                f"cannot write to the cache folder {root}: {error.strerror or error}; choose another with "
-                "HAPPIER_CACHE"
-            ) from error
+    except OSError as error:
+        why = error.strerror or error
+        raise DataError(
+            f"cannot write to the cache folder {root}: {why}; choose another: HAPPIER_CACHE"
+        ) from error
     if not val:
         return manifest
     with_val = folder / f"manifest-val{val:g}.parquet"

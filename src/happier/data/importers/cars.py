@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from happier.data.importers.release import require, warn_of_difference
@@ -79,7 +80,7 @@ def read_cars(source: Path) -> Manifest:
         ):
             content = _load(require(source, file, release=_RELEASE))
             images += [(f"{folder}/{entry.fname}", entry) for entry in _entries(content)]
-    models = [str(name) for name in names]
+    models = [str(name) for name in np.atleast_1d(names)]
     rows = []
     for path, entry in images:
         number = int(getattr(entry, "class"))  # a word of the language
@@ -96,11 +97,12 @@ def read_cars(source: Path) -> Manifest:
 def _load(path: Path) -> dict[str, Any]:
     try:
         from scipy.io import loadmat  # type: ignore[import-untyped]
+        from scipy.io.matlab import MatReadError  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError("scipy", "bench") from None
     try:
         content: dict[str, Any] = loadmat(path, squeeze_me=True, struct_as_record=False)
-    except (OSError, ValueError, TypeError, NotImplementedError) as error:
+    except (OSError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
     return content
 
@@ -108,4 +110,4 @@ def _load(path: Path) -> dict[str, Any]:
 def _entries(content: dict[str, Any]) -> list[Any]:
     if "annotations" not in content:
         raise DataError(f"the annotation file has no 'annotations', only {sorted(content)}")
-    return list(content["annotations"].flat)
+    return list(np.atleast_1d(content["annotations"]))
