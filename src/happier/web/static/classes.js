@@ -43,15 +43,17 @@ export async function showClass(main, place, { info, signal }) {
         el("a", { href: link({ view: "mistakes", within: node.path, side: place.side }), "data-link": true }, "its worst mistakes")));
     fill(confused, node.level ? [
       el("h2", {}, "Taken for"),
+      el("p", { class: "hint" }, `Other classes of the level “${level}” among the first ten results of its images, and their share.`),
       !ready ? el("p", { class: "hint wait" }, "Every image is being tried as a query; this takes a moment the first time.")
         : confusions.length ? el("ul", { class: "bars" }, confusions.map((one) =>
           el("li", { colour: colourOf(one.level) },
             el("a", { href: link({ view: "class", path: one.path, side: place.side }), "data-link": true }, one.names.at(-1) ?? "unknown"),
-            dots(one.level, info.levels.length), el("span", { class: "meter", share: one.share, "aria-hidden": "true" }), el("span", { class: "n" }, percent(one.share)))))
+            dots(one.level, info.levels.length), el("span", { class: "meter", share: one.share / confusions[0].share, "aria-hidden": "true" }), el("span", { class: "n" }, percent(one.share)))))
           : el("p", { class: "hint" }, "Nothing else turns up among the first ten results of its images."),
     ] : null);
     fill(below, node.children.length ? [
       el("h2", {}, node.level ? `In ${node.name}` : "The coarsest classes"),
+      el("p", { class: "hint" }, "Images of each, and their mean H-AP."),
       el("ul", { class: "class-list" }, [...node.children].map((child) =>
         el("li", {}, el("a", { href: link({ view: "class", path: child.path, side: place.side }), "data-link": true }, child.name),
           el("span", { class: "n" }, number(child.count)), child.h_ap !== null ? el("span", { class: "n" }, percent(child.h_ap)) : null))),

@@ -18,6 +18,7 @@ export async function showSearch(main, place, { info, signal }) {
   results.removeAttribute("aria-busy");
   if (!first) {
     queryBox.remove();
+    main.querySelector(".controls").remove();
     results.replaceChildren(failure(answers[0].reason));
     say(answers[0].reason.message);
     return;
@@ -118,8 +119,9 @@ export function filter(place) {
 
 export function failure(error) {
   return message("error", error.status === 404 ? "Not found" : "That did not work", error.message,
-    el("div", { class: "row" }, el("button", { class: "button", type: "button", onclick: () => go(location.pathname + location.search, { replace: true }) }, "Try again"),
-      el("a", { class: "button quiet", href: "/", "data-link": true }, "Start over")));
+    el("div", { class: "row" },
+      error.status === 404 ? null : el("button", { class: "button", type: "button", onclick: () => go(location.pathname + location.search, { replace: true }) }, "Try again"),
+      el("a", { class: error.status === 404 ? "button" : "button quiet", href: "/", "data-link": true }, "Start over")));
 }
 
 // Nothing asked yet: bring an image, or pick one.
