@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Annotated
+
 import typer
 
 from happier.cli import app
@@ -10,3 +13,89 @@ bench_app = typer.Typer(
     no_args_is_help=True, help="Speed and memory, side by side with the alternatives, as ratios."
 )
 app.add_typer(bench_app, name="bench")
+
+
+@bench_app.command("loss")
+def bench_loss(
+    sizes: Annotated[
+        list[int] | None, typer.Option("--size", help="Batch size; repeat it. 256, 1024 and 4096 by default.")
+    ] = None,
+    depths: Annotated[
+        list[int] | None, typer.Option("--levels", help="Levels of the tree; repeat it. 2, 3, 7 by default.")
+    ] = None,
+    step: Annotated[bool, typer.Option(help="Also measure the share in a step of a ResNet-50.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Time the ranking losses: kernel, chunked torch, the straightforward form, pytorch-metric-learning.
+
+    Example: happier bench loss --size 256 --levels 2 --no-step
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench import loss as bench
+
+    console = Console(stderr=True)
+    found, share = [], None
+    with console.status("starting") as status:
+
+        def tell(what: str) -> None:
+            status.update(what)
+
+        for entry in bench.measure_losses(sizes or [256, 1024, 4096], depths or [2, 3, 7], progress=tell):
+            found.append(entry)
+        if step:
+            share = bench.measure_step(progress=tell)
+    if as_json:
+        typer.echo(json.dumps(bench.as_json(found, share), indent=2))
+        return
+    table = Table(title=f"Forward and backward, d = {bench.DIM}, one core, CPU time")
+    for title in ("loss", "batch", "levels", "form", "ms", "extra MiB", "times faster"):
+        table.add_column(title, justify="left" if title in ("loss", "form") else "right")
+    for entry in found:
+        table.add_row(
+            entry.loss,
+            str(entry.batch),
+            str(entry.levels),
+            entry.form,
+            f"{1000 * entry.seconds:,.1f}",
+            "?" if entry.mebibytes is None else f"{entry.mebibytes:,.1f}",
+            "" if entry.speedup is None else f"{entry.speedup:,.1f}",
+            end_section=entry.form not in (bench.CUBE, bench.CHUNKED, bench.PML),
+        )
+    Console().print(table)
+    if share:
+        Console().print(
+            f"Step of {share.backbone} at {share.size} px, batch {share.batch} (model timed on {share.measured} "
+            f"images): model {share.model_seconds:.1f} s, H-AP loss {1000 * share.loss_seconds:.1f} ms "
+            f"= {100 * share.share:.3f}% of the step"
+        )
+
+
+@bench_app.command("data")
+def bench_data(
+    rows: Annotated[int, typer.Option(help="Rows of the manifest to load.")] = 100_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Time image reading on one core, torchvision against PIL, and the loading of a manifest.
+
+    Example: happier bench data
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench import data as bench
+
+    with Console(stderr=True).status("starting") as status:
+        found = bench.measure_images(progress=status.update)
+        status.update("manifest")
+        seconds = bench.measure_manifest(rows)
+    if as_json:
+        typer.echo(json.dumps(bench.as_json(found, seconds, rows), indent=2))
+        return
+    table = Table("task", "way", "images/s", "times faster", title="One core, CPU time")
+    for entry in found:
+        table.add_row(entry.task, entry.way, f"{entry.rate:,.1f}", f"{entry.ratio:.2f}")
+    Console().print(table)
+    for form, taken in seconds.items():
+        Console().print(f"manifest of {rows:,} rows, {form}: read and checked in {taken:.3f} s")
