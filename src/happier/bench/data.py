@@ -6,7 +6,7 @@ JPEG photographs of 500 x 375 pixels, decoded and transformed to 224, three ways
 - PIL decodes, torchvision transforms tensors;
 - torchvision decodes and transforms tensors, as `ImageDataset` does.
 
-And photographs of 4000 x 3000 pixels, decoded in full or, as `ImageDataset` does, at a fraction of their size.
+And photographs of 4000 x 3000 pixels, decoded in full or, as `ImageDataset` does, at a fraction of it.
 """
 
 from __future__ import annotations
