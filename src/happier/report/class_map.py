@@ -100,9 +100,9 @@ def _turned_towards(plane: FloatArray, target: FloatArray) -> FloatArray:
 
 
 def _unit_square(plane: FloatArray) -> FloatArray:
+    """Stretched to fill the square: t-SNE's axes have no scale of their own."""
     low, high = plane.min(0), plane.max(0)
-    side = float((high - low).max()) or 1.0
-    return np.asarray((plane - (low + high) / 2) / side + 0.5)
+    return np.asarray((plane - low) / np.maximum(high - low, 1e-12))
 
 
 def _coarse_names(subject: Subject, shown: IntArray, codes: IntArray) -> tuple[tuple[str, ...], IntArray]:

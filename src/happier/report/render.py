@@ -27,7 +27,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 MAX_CLASS_ROWS = 2_000
 """Rows of the per-class table on the page; ``classes.csv`` has them all."""
 
-DASH, MINUS, THIN_SPACE = "\u2013", "\u2212", "\u202f"
+DASH, MINUS = "\u2013", "\u2212"
 
 
 def render(report: Report, figures: Sequence[str] = ()) -> str:
@@ -48,7 +48,7 @@ def render(report: Report, figures: Sequence[str] = ()) -> str:
     environment.filters.update(
         pct=_percent,
         signed=_signed,
-        count=lambda number: f"{number:,}".replace(",", THIN_SPACE),
+        count=lambda number: f"{number:,}",
         leaf=leaf,
         parents=parents,
         trail=trail,

@@ -78,12 +78,17 @@ def format_value(value: float, unit: Unit, *, signed: bool = False) -> str:
 
 
 def to_latex(rows: Sequence[Metric], names: Sequence[str]) -> str:
-    r"""The table as LaTeX (booktabs): one line per model, its best figures bold.
+    r"""The table as LaTeX (booktabs): one line per model, the best figures bold, recall at the first k only.
 
     >>> print(to_latex((), ["HAPPIER"]).splitlines()[0])
     % \usepackage{booktabs}
     """
-    shown = [row for row in rows if row.group != SEVERITY or row.key.startswith("severity")]
+    first_k = next((row.key.split("/")[0] for row in rows if row.group == RECALL), None)
+    shown = [
+        row
+        for row in rows
+        if row.group in (WHOLE, PRECISION) or row.key.split("/")[0] == first_k or row.key == "severity@10"
+    ]
     head = " & ".join(["Method", *(_latex(row.label) for row in shown)])
     lines = [
         r"% \usepackage{booktabs}",

@@ -1,0 +1,144 @@
+"""The page in a real browser: nothing fails, nothing is fetched, sorting works, phones and paper are fine."""
+
+import shutil
+
+import pytest
+
+from happier.report import Options, write_report
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def page_file(runs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("page") / "report with spaces"
+    write_report(runs, folder, options=Options(resamples=50, commands=("happier report <b>x</b>",)))
+    return folder / "index.html"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser, page_file):
+    """Open the page; at the end no error, no failed image and no request but for files."""
+    contexts, faults = [], []
+
+    def opened(**options):
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("requestfailed", lambda request: faults.append(f"failed {request.url}"))
+        page.on("request", lambda request: _only_files(request.url, faults))
+        page.goto(page_file.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert not faults
+
+
+def _only_files(address, faults):
+    if not address.startswith(("file:", "data:")):
+        faults.append(f"fetched {address}")
+
+
+def test_all_images_load_and_names_are_only_text(visit):
+    page = visit()
+    page.evaluate("document.querySelectorAll('img').forEach((image) => { image.loading = 'eager'; })")
+    page.wait_for_function("[...document.images].every((image) => image.complete)")
+    assert page.evaluate("[...document.images].filter((image) => image.naturalWidth === 0).length") == 0
+    assert page.evaluate("document.images.length") > 150
+    assert page.locator("text=<script>alert(1)</script>").count() > 0
+    assert page.locator("pre", has_text="<b>x</b>").count() == 1
+    assert page.title() == "tree against flat on world"
+
+
+def test_sorting_and_finding_classes(visit):
+    page = visit()
+    rows = page.locator("#class-table tbody tr")
+    assert rows.count() == 24
+
+    def column(number):
+        return page.eval_on_selector_all(
+            "#class-table tbody tr", f"rows => rows.map(row => parseFloat(row.cells[{number}].dataset.v))"
+        )
+
+    head = page.locator("#class-table thead th").nth(2)
+    head.locator("button").click()
+    assert column(2) == sorted(column(2), reverse=True)
+    assert head.get_attribute("aria-sort") == "descending"
+    head.locator("button").click()
+    assert column(2) == sorted(column(2))
+    page.fill("#filter", "item 3")
+    assert page.locator("#class-table tbody tr:visible").count() == 6
+    assert page.locator("#shown").inner_text() == "6 of 24"
+
+
+def test_the_map_answers_the_pointer_and_the_legend(visit):
+    page = visit()
+    canvas = page.locator(".maps canvas").first
+    canvas.scroll_into_view_if_needed()
+    before = canvas.screenshot()
+    page.locator("[data-coarse]").first.click()
+    assert canvas.screenshot() != before
+    page.locator("[data-coarse]").first.click()
+    page.locator("[data-draw=pictures]").click()
+    assert canvas.screenshot() != before
+    place = page.evaluate(
+        "(() => { const data = JSON.parse(document.getElementById('map-data').textContent);"
+        " const box = document.querySelector('.maps canvas').getBoundingClientRect(); const [x, y] = data.at[0][0];"
+        " return [box.left + 14 + x * (box.width - 28), box.top + 14 + (1 - y) * (box.height - 28)]; })()"
+    )
+    page.mouse.move(*place)
+    assert page.locator("#tip").is_visible()
+    assert page.locator("#tip b").inner_text()
+
+
+def test_plots_can_be_read(visit):
+    page = visit()
+    plot = page.locator("#curve .canvas")
+    plot.scroll_into_view_if_needed()
+    plot.hover()
+    readout = page.locator("#curve .readout")
+    assert readout.is_visible()
+    assert "recall" in readout.inner_text()
+    assert "tree" in readout.inner_text()
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_sideways_scrolling(visit, width, scheme):
+    page = visit(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    red = int(colour.split("(")[1].split(",")[0])
+    assert (red < 60) == (scheme == "dark")
+    page.locator("#theme").click()
+    changed = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert changed != colour
+
+
+def test_paper_is_white_and_needs_no_bar(visit):
+    page = visit(color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("nav.bar").is_visible()
+    assert page.pdf(format="A4", print_background=True).startswith(b"%PDF")
