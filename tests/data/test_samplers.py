@@ -133,6 +133,10 @@ def test_state_of_another_sampler_is_refused():
     state = MPerClassBatchSampler(tree_labels(), batch_size=8, per_class=2, seed=1).state_dict()
     with pytest.raises(OptionError, match=r"another sampler: seed 1 \(here 2\)"):
         MPerClassBatchSampler(tree_labels(), batch_size=8, per_class=2, seed=2).load_state_dict(state)
+    with pytest.raises(OptionError, match=r"another sampler: labels \d+ \(here \d+\)$"):
+        MPerClassBatchSampler(tree_labels()[::-1].copy(), batch_size=8, per_class=2, seed=1).load_state_dict(
+            state
+        )
     with pytest.raises(OptionError, match="99 batches done"):
         MPerClassBatchSampler(tree_labels(), batch_size=8, per_class=2, seed=1).load_state_dict(
             {**state, "done": 99}

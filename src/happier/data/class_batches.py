@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -195,6 +196,7 @@ class ClassBatchSampler(Sampler[list[int]], ABC):
             "batch_size": self.batch_size,
             "per_class": self.per_class,
             "images": len(self._codes),
+            "labels": zlib.crc32(self._codes.tobytes()),
             "classes": len(self._classes),
             "batches": len(self),
         }
