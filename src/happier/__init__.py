@@ -2,24 +2,19 @@
 
 from importlib import import_module
 from importlib.metadata import version as _version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from happier.errors import HappierError
-from happier.evaluation import compare, evaluate, evaluate_ranking
-from happier.metrics import graded_h_ap
-from happier.relevance import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
-from happier.taxonomy import Taxonomy
+
+if TYPE_CHECKING:
+    from happier import data, losses, search, torchmetrics
+    from happier.encoder import Encoder
+    from happier.evaluation import compare, evaluate, evaluate_ranking
+    from happier.metrics import graded_h_ap
+    from happier.relevance import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
+    from happier.taxonomy import Taxonomy
 
 __version__ = _version("happier")
-
-# Loaded when first asked for, so that the metrics need none of the optional dependencies.
-_LAZY = {
-    "Encoder": ("happier.encoder", "Encoder"),
-    "data": ("happier.data", None),
-    "losses": ("happier.losses", None),
-    "search": ("happier.search", None),
-    "torchmetrics": ("happier.torchmetrics", None),
-}
 
 __all__ = [
     "Encoder",
@@ -34,10 +29,30 @@ __all__ = [
     "graded_h_ap",
 ]
 
+# Loaded when first asked for: the metrics need no optional dependency, and `happier --help` no torch.
+_HOME = {
+    "Encoder": "happier.encoder",
+    "HierarchyRelevance": "happier.relevance",
+    "LevelRelevance": "happier.relevance",
+    "Taxonomy": "happier.taxonomy",
+    "WeightedAPRelevance": "happier.relevance",
+    "compare": "happier.evaluation",
+    "evaluate": "happier.evaluation",
+    "evaluate_ranking": "happier.evaluation",
+    "graded_h_ap": "happier.metrics",
+}
+_MODULES = ("data", "losses", "search", "torchmetrics")
+
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name in _MODULES:
+        return import_module(f"happier.{name}")
+    if name not in _HOME:
         raise AttributeError(f"module 'happier' has no attribute {name!r}")
-    module, attribute = _LAZY[name]
-    loaded = import_module(module)
-    return getattr(loaded, attribute) if attribute else loaded
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

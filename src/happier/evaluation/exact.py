@@ -249,7 +249,7 @@ def _check_sizes(queries: Vectors, items: Vectors) -> None:
             f"embeddings and gallery must have the same dimension, got {queries.dimensions} "
             f"and {items.dimensions}"
         )
-    limit = np.finfo(np.float64 if queries.is_double or items.is_double else np.float32).max
+    limit = float(np.finfo(np.float64 if queries.is_double or items.is_double else np.float32).max)
     if queries.largest_norm * items.largest_norm >= limit:
         raise InputError(
             f"embeddings are too large for their scores: norms up to {queries.largest_norm:.3g} and "

