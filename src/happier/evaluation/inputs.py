@@ -80,9 +80,11 @@ class Vectors:
 
     def array(self, rows: slice | npt.NDArray[np.int64], *, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Some rows as an array in memory; a view where nothing needs to be cast."""
+        picked: Any
         if isinstance(self.values, torch.Tensor) and isinstance(rows, np.ndarray):
-            rows = torch.from_numpy(rows).to(self.values.device)
-        picked = self.values[rows]
+            picked = self.values[torch.from_numpy(rows).to(self.values.device)]
+        else:
+            picked = self.values[rows]
         if isinstance(picked, torch.Tensor):
             kind = torch.float64 if np.dtype(dtype) == np.float64 else torch.float32
             picked = picked.to(device="cpu", dtype=kind).numpy()

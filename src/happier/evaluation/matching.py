@@ -162,4 +162,4 @@ def _runs(left: IntArray, right: IntArray) -> IntArray:
     """The whole numbers of each range left..right, one range after another."""
     sizes = right - left
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.repeat(left, sizes) + within
+    return np.asarray(np.repeat(left, sizes) + within, dtype=np.int64)

@@ -141,7 +141,7 @@ def precision_recall_curve(
         for row, heights in zip(recall, precision, strict=True):
             if np.isnan(row[0]):
                 continue
-            # Area from recall 0 to each rank, read off at the edges: linear in between, as heights are constant.
+            # Area from recall 0 to each rank, read off at the edges: in between it is linear.
             area = np.cumsum(np.diff(row, prepend=0.0) * heights)
             at_edges = np.interp(edges, np.r_[0.0, row], np.r_[0.0, area])
             at_edges[-1] = area[-1]  # the last recall is 1 but for rounding
