@@ -74,7 +74,11 @@ def create_engine(name: str, *, dim: int, depth: int, rows: int, options: Mappin
         OptionError: an unknown engine or option.
         MissingExtraError: the engine's package is not installed.
     """
-    if name in ("flat", "hnsw", "ivfpq"):
+    if name == "flat":
+        from happier.search.exact import FlatEngine
+
+        return FlatEngine.create(options)
+    if name in ("hnsw", "ivfpq"):
         from happier.search.faiss_engine import create_faiss
 
         return create_faiss(name, dim=dim, rows=rows, options=options)
@@ -92,10 +96,14 @@ def open_engine(name: str, directory: Path, settings: Mapping[str, Any]) -> Engi
         OptionError: an unknown engine.
         SearchError: its files or its server are not there.
     """
-    if name in ("flat", "hnsw", "ivfpq"):
+    if name == "flat":
+        from happier.search.exact import FlatEngine
+
+        return FlatEngine()
+    if name in ("hnsw", "ivfpq"):
         from happier.search.faiss_engine import open_faiss
 
-        return open_faiss(name, directory, settings)
+        return open_faiss(directory, settings)
     if name == "milvus":
         from happier.search.milvus_engine import MilvusEngine
 

@@ -1,8 +1,7 @@
-"""FAISS: exact search over the vector file, and the approximate HNSW graph and IVF-PQ codes.
+"""FAISS: the approximate HNSW graph and IVF-PQ codes.
 
-Deleting needs no work here: the scope of a search leaves deleted rows out, and the index is rebuilt when
-too many of its rows are dead. A scope with few rows is searched exactly, which is faster than to filter a
-graph.
+Deleting needs no work here: the scope of a search leaves deleted rows out, and the index is rebuilt when too
+many of its rows are dead. A scope with few rows is searched exactly, which is faster than to filter a graph.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 
 from happier.errors import MissingExtraError, SearchError
 from happier.search.engine import Branch, Engine, Positions, Scope, Vectors, check_options
+from happier.search.exact import scan
 
 try:
     import faiss as _faiss
@@ -33,15 +33,12 @@ _BLOCK_BYTES = 64 << 20
 
 
 def create_faiss(name: str, *, dim: int, rows: int, options: Mapping[str, Any]) -> Engine:
-    """A new, empty engine: ``flat``, ``hnsw`` or ``ivfpq``.
+    """A new, empty engine: ``hnsw`` or ``ivfpq``.
 
     Raises:
         OptionError: an unknown option.
         SearchError: too few rows to train IVF-PQ on.
     """
-    if name == "flat":
-        check_options("flat", options, {})
-        return FlatEngine()
     if name == "hnsw":
         chosen = check_options("hnsw", options, HNSW_OPTIONS)
         graph = faiss.IndexHNSWFlat(dim, chosen["neighbours"], faiss.METRIC_INNER_PRODUCT)
@@ -52,7 +49,7 @@ def create_faiss(name: str, *, dim: int, rows: int, options: Mapping[str, Any]) 
         raise SearchError(
             f"engine 'ivfpq' needs {MIN_IVFPQ_ROWS} vectors or more to train on, got {rows}; use 'flat'"
         )
-    lists = chosen["lists"] or max(1, min(int(4 * math.sqrt(rows)), rows // 40))
+    lists = chosen["lists"] or max(1, min(int(math.sqrt(rows)), rows // 40))
     codes = chosen["code_bytes"] or _code_bytes(dim)
     if dim % codes:
         raise SearchError(f"code_bytes must divide the dimension {dim}, got {codes}")
@@ -66,46 +63,18 @@ def create_faiss(name: str, *, dim: int, rows: int, options: Mapping[str, Any]) 
     )
 
 
-def open_faiss(name: str, directory: Path, settings: Mapping[str, Any]) -> Engine:
+def open_faiss(directory: Path, settings: Mapping[str, Any]) -> Engine:
     """The engine from its file.
 
     Raises:
         SearchError: the file is missing or damaged.
     """
-    if name == "flat":
-        return FlatEngine()
     path = directory / str(settings["file"])
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:
         raise SearchError(f"cannot read {path}; build the index again with `happier index`") from error
     return ApproximateEngine(index, search_options=dict(settings["search_options"]))
-
-
-class FlatEngine:
-    """Exact: compares with every vector, straight from the index's vector file."""
-
-    exact = True
-
-    def add(self, vectors: Vectors, branches: Sequence[Branch], *, start: int) -> None:
-        """Nothing to do: the scope brings the vectors."""
-
-    def delete(self, positions: Positions) -> None:
-        """Nothing to do: the scope leaves them out."""
-
-    def search(self, queries: Vectors, k: int, scope: Scope) -> tuple[Positions, Vectors]:
-        """Scan the scope."""
-        return scan(queries, k, scope)
-
-    def write(self, directory: Path, stem: str) -> dict[str, Any]:  # noqa: ARG002
-        """Nothing to keep."""
-        return {}
-
-    def discard(self) -> None:
-        """Nothing to remove."""
-
-    def close(self) -> None:
-        """Nothing to let go of."""
 
 
 class ApproximateEngine:
@@ -166,37 +135,6 @@ class ApproximateEngine:
         """Nothing to let go of."""
 
 
-def scan(queries: Vectors, k: int, scope: Scope) -> tuple[Positions, Vectors]:
-    """Exact search: the ``k`` largest inner products, equal ones in the order of their positions.
-
-    Runs over blocks of rows, so the vector file may be larger than memory.
-    """
-    vectors, allowed = scope.vectors, scope.positions
-    rows = len(vectors) if allowed is None else len(allowed)
-    step = max(1, _BLOCK_BYTES // (4 * vectors.shape[1]))
-    best_scores = np.full((len(queries), 0), -np.inf, dtype=np.float32)
-    best: Positions = np.zeros((len(queries), 0), dtype=np.int64)
-    for first in range(0, rows, step):
-        last = min(first + step, rows)
-        chosen = np.arange(first, last) if allowed is None else allowed[first:last]
-        # A run without gaps needs no copy.
-        together = chosen[-1] - chosen[0] + 1 == len(chosen)
-        block = vectors[chosen[0] : chosen[-1] + 1] if together else vectors[chosen]
-        block = np.ascontiguousarray(block, dtype=np.float32)
-        found_scores, found = faiss.knn(
-            queries, block, min(k, len(chosen)), metric=faiss.METRIC_INNER_PRODUCT
-        )
-        best_scores = np.concatenate([best_scores, found_scores], axis=1)
-        best = np.concatenate([best, chosen[found]], axis=1)
-        order = np.lexsort((best, -best_scores), axis=1)[:, :k]
-        best_scores = np.take_along_axis(best_scores, order, axis=1)
-        best = np.take_along_axis(best, order, axis=1)
-    if (missing := k - best.shape[1]) > 0:
-        best = np.pad(best, ((0, 0), (0, missing)), constant_values=-1)
-        best_scores = np.pad(best_scores, ((0, 0), (0, missing)), constant_values=-np.inf)
-    return best, best_scores
-
-
 def _code_bytes(dim: int) -> int:
     """About one byte for eight dimensions, a divisor of the dimension."""
     return max(size for size in range(1, max(1, dim // 8) + 1) if dim % size == 0)
@@ -204,6 +142,6 @@ def _code_bytes(dim: int) -> int:
 
 def _training_sample(vectors: Vectors, *, lists: int) -> Vectors:
     """Evenly spread rows: enough for the centroids, no more."""
-    wanted = max(64 * lists, 20_000)
+    wanted = max(40 * lists, 20_000)
     stride = max(1, len(vectors) // wanted)
     return np.ascontiguousarray(vectors[::stride], dtype=np.float32)

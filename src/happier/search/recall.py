@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from happier.search.faiss_engine import scan
+from happier.search.exact import scan
 from happier.search.index import Index
 
 
