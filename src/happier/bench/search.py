@@ -35,7 +35,7 @@ class EngineSpeed:
         single: queries per second, one at a time.
         batched: queries per second, many at a time.
         recall: share of the exact nearest ten that it finds.
-        bytes_per_vector: it keeps beyond the index's own vector file; None where it cannot be seen.
+        bytes_per_vector: it keeps beyond the index's own vector file.
     """
 
     vectors: int
@@ -44,7 +44,7 @@ class EngineSpeed:
     single: float
     batched: float
     recall: float
-    bytes_per_vector: float | None
+    bytes_per_vector: float
 
 
 def bench_search(
@@ -131,7 +131,7 @@ def _measure(name: str, scope: Scope, asked: Vectors, exact: Positions, folder: 
     for file in folder.glob(f"{name}-{rows}*"):
         file.unlink()
     recall = hits / exact.size
-    return EngineSpeed(rows, name, built, single, batched, recall, None if kept is None else kept / rows)
+    return EngineSpeed(rows, name, built, single, batched, recall, kept / rows)
 
 
 def _answer(engine: Engine, queries: Vectors, scope: Scope) -> Positions:
@@ -159,7 +159,7 @@ def _rate(work: Callable[[Vectors], object], pieces: Sequence[Vectors], seconds:
     return done / (time.perf_counter() - start)
 
 
-def _bytes(folder: Path, settings: dict[str, object], options: dict[str, str]) -> int | None:
+def _bytes(folder: Path, settings: dict[str, object], options: dict[str, str]) -> int:
     if "file" in settings:
         return (folder / str(settings["file"])).stat().st_size
     if "uri" in options:

@@ -99,3 +99,125 @@ def bench_data(
     Console().print(table)
     for form, taken in seconds.items():
         Console().print(f"manifest of {rows:,} rows, {form}: read and checked in {taken:.3f} s")
+
+
+@bench_app.command("evaluation")
+def bench_evaluation(
+    sizes: Annotated[
+        list[str] | None, typer.Option("--size", help="sop or inat-full; repeat it. Both by default.")
+    ] = None,
+    queries: Annotated[
+        int, typer.Option(help="How many of the queries to run against the whole gallery.")
+    ] = 4096,
+    others: Annotated[
+        int, typer.Option(help="Items of the set on which other libraries run; 0 for none.")
+    ] = 2000,
+    growth: Annotated[bool, typer.Option(help="Also measure the cost at N, 2N and 4N items.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Time exact evaluation: against the bare matrix product, at growing size, against other libraries.
+
+    Example: happier bench evaluation --size sop --queries 2048
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench import evaluation as bench
+    from happier.errors import OptionError
+
+    for name in sizes or ():
+        if name not in bench.SIZES:
+            raise OptionError(f"--size must be one of {list(bench.SIZES)}, got {name!r}")
+    chosen = [bench.SIZES[name] for name in sizes or bench.SIZES]
+    rows: list[bench.Row] = []
+    with Console(stderr=True).status("starting") as status:
+
+        def tell(what: str) -> None:
+            status.update(what)
+
+        for size in chosen:
+            rows += bench.measure_floor(size, queries, tell=tell)
+        if growth:
+            rows += bench.measure_growth(chosen[-1], min(queries, 512), tell=tell)
+        if others:
+            rows += bench.measure_others(others, tell=tell)
+        difference = bench.measure_exactness(tell=tell)
+    if as_json:
+        typer.echo(json.dumps(bench.as_json(rows, difference), indent=2))
+        return
+    table = Table(title=f"Exact evaluation, d = {bench.DIM}")
+    for title in ("what", "size", "queries", "ms a query", "ratio", ""):
+        table.add_column(title, justify="left" if title in ("what", "") else "right")
+    for row in rows:
+        measured = row.milliseconds == row.milliseconds  # memory has neither time nor ratio
+        table.add_row(
+            row.what,
+            row.size,
+            f"{row.queries:,}",
+            f"{row.milliseconds:.3f}" if measured else "",
+            f"{row.ratio:.2f}" if measured else "",
+            row.note,
+        )
+    Console().print(table)
+    Console().print(
+        f"Largest difference of any metric, compiled kernel against plain float64: {difference:.1e}"
+    )
+
+
+@bench_app.command("search")
+def bench_search(
+    sizes: Annotated[
+        list[int] | None, typer.Option("--size", help="Vectors; repeat it. 100,000 and 1,000,000 by default.")
+    ] = None,
+    dim: Annotated[int, typer.Option(min=8, help="Length of a vector.")] = 512,
+    engines: Annotated[
+        list[str] | None,
+        typer.Option("--engine", help="flat, hnsw, ivfpq or milvus; repeat it. All by default."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON for programs, one line per result.")
+    ] = False,
+) -> None:
+    """Time the search engines and their recall@10 against exact search.
+
+    Example: happier bench search --size 20000 --engine flat --engine hnsw
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench import search as bench
+
+    table = Table(title=f"Search, {dim} dimensions, queries per second")
+    for title in (
+        "vectors",
+        "engine",
+        "one at a time",
+        f"{bench.BATCH} at a time",
+        "recall@10",
+        "build s",
+        "bytes/vector",
+    ):
+        table.add_column(title, justify="left" if title == "engine" else "right")
+    with Console(stderr=True).status("starting") as status:
+        found = bench.bench_search(
+            sizes=sizes or (100_000, 1_000_000),
+            dim=dim,
+            engines=engines or bench.ENGINES,
+            report=status.update,
+        )
+        for one in found:
+            if as_json:
+                typer.echo(json.dumps(asdict(one)))
+            table.add_row(
+                f"{one.vectors:,}",
+                one.engine,
+                f"{one.single:,.1f}",
+                f"{one.batched:,.1f}",
+                f"{one.recall:.3f}",
+                f"{one.build_seconds:,.1f}",
+                f"{one.bytes_per_vector:,.0f}",
+            )
+    if not as_json:
+        Console().print(table)
