@@ -81,6 +81,17 @@ def test_an_image_may_be_query_and_gallery_if_its_id_says_so(small_manifest):
     assert report.left_out == ()
 
 
+def test_test_sets_may_share_images(small_manifest):
+    test = small_manifest.select("test").table.assign(item="")
+    parts = [
+        test.assign(split=split, set=name, id=[f"{name} {n}" for n in range(len(test))])
+        for name in ("fine", "coarse")
+        for split in ("query", "gallery")
+    ]
+    both = Manifest(pd.concat(parts), levels=small_manifest.levels, root=small_manifest.root)
+    assert check_manifest(both).findings == ()
+
+
 def test_open_set_leak(small_manifest, make_image):
     make_image(small_manifest.root / "leak.png", seed=99)
     report = check_manifest(with_rows(small_manifest, ("leak.png", "test", "kind0", "item0")))

@@ -142,6 +142,14 @@ def test_levels_may_be_named(tmp_path):
     assert Manifest.read(tmp_path / "m.csv", levels=["item"]).levels == ("item",)
 
 
+def test_other_columns(tmp_path):
+    manifest = Manifest(frame_of(artist=["x", "y"]), levels=["kind", "item"], root=tmp_path)
+    kept = Manifest.read(manifest.write(tmp_path / "m.parquet"))
+    assert kept.table["artist"].tolist() == ["x", "y"]
+    plain = Manifest.read(manifest.write(tmp_path / "m.csv"))
+    assert plain.levels == ("kind", "item"), "a column of a CSV that is not ours would be read as a level"
+
+
 def test_test_sets():
     manifest = Manifest(
         frame_of(split=["query", "gallery"], set=["fine", "coarse"]), levels=["kind", "item"], root="/"

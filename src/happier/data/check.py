@@ -151,8 +151,11 @@ def _duplicates(manifest: Manifest, hashes: dict[int, str]) -> tuple[list[Findin
         if len(rows) < 2:
             continue
         ranks = [_KEPT_FIRST.index(splits[row]) for row in rows]
-        # The same image as query and as gallery is meant, if its id says so.
-        meant = {splits[row] for row in rows} <= {"query", "gallery"} and len({ids[row] for row in rows}) == 1
+        # The same image as query and as gallery of a test set is meant, if its id says so.
+        images = {(sets[row], ids[row]) for row in rows}
+        meant = {splits[row] for row in rows} <= {"query", "gallery"} and len(images) == len(
+            {test_set for test_set, _ in images}
+        )
         if len({splits[row] for row in rows}) > 1 and not meant:
             across.append(rows)
             evaluated = max(min(ranks), _KEPT_FIRST.index("gallery"))
