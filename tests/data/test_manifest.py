@@ -146,6 +146,8 @@ def test_other_columns(tmp_path):
     manifest = Manifest(frame_of(artist=["x", "y"]), levels=["kind", "item"], root=tmp_path)
     kept = Manifest.read(manifest.write(tmp_path / "m.parquet"))
     assert kept.table["artist"].tolist() == ["x", "y"]
+    turned = Manifest(manifest.table, levels=["item", "kind"], root=tmp_path)
+    assert Manifest.read(turned.write(tmp_path / "m.csv")).levels == ("item", "kind")
     plain = Manifest.read(manifest.write(tmp_path / "m.csv"))
     assert plain.levels == ("kind", "item"), "a column of a CSV that is not ours would be read as a level"
 

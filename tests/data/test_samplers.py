@@ -161,6 +161,13 @@ def test_hierarchical_goes_through_all_pairs():
     assert set(pairs.values()) == {5}
 
 
+def test_every_rank_has_both_coarse_classes():
+    labels = tree_labels()
+    for rank in range(2):
+        for batch in HierarchicalBatchSampler(labels, batch_size=16, per_class=2, rank=rank, world_size=2):
+            assert set(Counter(labels[batch, 0].tolist()).values()) == {4}
+
+
 def test_sop_epoch_has_330_batches():
     labels = tree_labels(groups=12, classes=40, images=5)
     assert len(HierarchicalBatchSampler(labels, batch_size=256)) == 330

@@ -117,8 +117,8 @@ class Manifest:
     def write(self, path: Path | str) -> Path:
         """Write as Parquet, or as CSV where the name ends in ``.csv``; the file appears whole or not at all.
 
-        A CSV cannot say which columns are levels or where its root is: it gets our columns only, and paths
-        relative to its own folder. Name and credits are left out.
+        A CSV cannot say which columns are levels or where its root is: it gets our columns only, levels
+        in order, and paths relative to its own folder. Name and credits are left out.
 
         Raises:
             DataError: the place cannot be written to.
@@ -130,7 +130,7 @@ class Manifest:
             if path.suffix.lower() == ".csv":
                 if self.root != folder:
                     table = table.assign(path=[os.path.relpath(file, folder) for file in self.files()])
-                ours = [name for name in table if name in RESERVED or name in self.levels]
+                ours = [*(name for name in RESERVED if name in table), *self.levels]
                 table.to_csv(part, index=False, columns=ours)
             else:
                 root = self.root.relative_to(folder) if self.root.is_relative_to(folder) else self.root

@@ -187,4 +187,6 @@ class HierarchicalBatchSampler(ClassBatchSampler):
         for _ in range(self._batches_per_pair):
             for number in rng.permutation(len(self._pairs)):
                 first, second = self._pairs[number]
-                yield rounds[first].draw(self._per_group) + rounds[second].draw(self._per_group)
+                halves = (rounds[first].draw(self._per_group), rounds[second].draw(self._per_group))
+                # In turns, so that every rank's part has classes of both.
+                yield [own for pair in zip(*halves, strict=True) for own in pair]
