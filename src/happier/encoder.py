@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -251,7 +252,8 @@ class Encoder(nn.Module):
             "freeze_batch_norm": self.freeze_batch_norm,
             "level_names": list(self.level_names),
             "fingerprint": self.fingerprint,
-            "metrics": self.metrics,
+            # JSON has no NaN: undefined metrics are left out.
+            "metrics": {name: value for name, value in self.metrics.items() if math.isfinite(value)},
         }
 
     def save_pretrained(self, directory: Path | str) -> Path:
@@ -267,7 +269,7 @@ class Encoder(nn.Module):
         with atomic_file(directory / SETTINGS_FILE) as part:
             part.write_text(json.dumps(settings, indent=2) + "\n")
         with atomic_file(directory / "README.md") as part:
-            part.write_text(model_card(settings, self.metrics, title=directory.resolve().name))
+            part.write_text(model_card(settings, settings["metrics"], title=directory.resolve().name))
         return directory
 
     @classmethod

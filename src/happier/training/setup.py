@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numba
 import numpy as np
 import numpy.typing as npt
+import torch
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import nn
@@ -27,6 +29,7 @@ _PRECISION: Final[dict[str, Any]] = {"fp32": "32-true", "bf16": "bf16-mixed", "f
 
 def build_fabric(config: TrainConfig) -> Any:
     """Devices, precision and ranks: one process on its own, or those that ``torchrun`` started."""
+    _start_numba()
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
     # A backbone that is frozen during warm-up takes no part in the backward pass.
@@ -39,6 +42,17 @@ def build_fabric(config: TrainConfig) -> Any:
     )
     fabric.launch()
     return fabric
+
+
+def _start_numba() -> None:
+    """Start the compiled losses' threads now, so that every step runs with the same number of threads.
+
+    When they first start they set the number of OpenMP threads for the whole process: torch would compute the
+    first step of every process, and only that, with another number, and round otherwise.
+    """
+    threads = torch.get_num_threads()
+    numba.get_num_threads()
+    torch.set_num_threads(threads)
 
 
 def with_manifest(config: TrainConfig, fabric: Any) -> TrainConfig:

@@ -1,0 +1,184 @@
+"""Configurations: typed, checked, every fault at once."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+import happier.conf
+from happier.errors import ConfigError
+from happier.losses import LOSSES
+from happier.training.compose import compose, sweep
+from happier.training.config import differences, flatten, to_yaml
+
+CONF = Path(happier.conf.__file__).parent
+RECIPES = sorted(path.stem for path in (CONF / "recipe").glob("*.yaml"))
+PAPER = ["sop", "inat_base", "inat_full", "dyml_vehicle", "dyml_animal", "dyml_product"]
+MANIFEST = "data.manifest=a.csv"
+
+
+def test_every_recipe_of_the_contract_is_there():
+    wanted = {*PAPER, *(f"{name}_authors" for name in PAPER), "emoji", "wesnoth", "small", "folder"}
+    assert set(RECIPES) == wanted
+
+
+# Composing takes a good part of a second: every recipe, every loss, but not every pair.
+PAIRS = [(RECIPES[number % len(RECIPES)], loss) for number, loss in enumerate(LOSSES)]
+
+
+@pytest.mark.parametrize(("recipe", "loss"), PAIRS)
+def test_losses_compose_under_recipes(recipe, loss):
+    config = compose([f"recipe={recipe}", f"loss={loss}", MANIFEST])
+    assert config.recipe == recipe
+    assert config.loss["name"] == loss
+    assert config.loss.keys() - {"name"} <= LOSSES[loss].options.keys()
+    assert config.run == f"runs/{recipe}-{loss}"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_what_a_recipe_gives_to_a_loss_is_an_option_of_it(recipe):
+    """All that a recipe says about losses, so that every pair composes."""
+    text = OmegaConf.to_container(OmegaConf.load(CONF / "recipe" / f"{recipe}.yaml"))
+    assert "loss" not in text
+    for loss, options in text.get("loss_defaults", {}).items():
+        assert options.keys() <= LOSSES[loss].options.keys()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_opens_with_its_command_and_cost(recipe):
+    text = (CONF / "recipe" / f"{recipe}.yaml").read_text()
+    head = text[: text.index("\ndefaults:")]
+    assert f"happier train recipe={recipe}" in head
+    assert "# Cost:" in head
+
+
+def test_the_papers_values():
+    sop = compose(["recipe=sop", MANIFEST])
+    assert (sop.model.backbone, sop.model.dim, sop.model.freeze_batch_norm) == ("resnet50.tv_in1k", 512, True)
+    assert (sop.optimizer.name, sop.optimizer.lr, sop.optimizer.weight_decay) == ("adam", 1e-5, 1e-4)
+    assert (sop.optimizer.proxies.lr, sop.optimizer.proxies.eta_min) == (10.0, 0.1)
+    assert (sop.training.epochs, sop.training.batch_size, sop.training.warmup_epochs) == (75, 256, 5)
+    assert (sop.sampler.name, sop.sampler.batches_per_pair, sop.transform.preset) == (
+        "hierarchical",
+        5,
+        "sop",
+    )
+    assert sop.evaluation.count_query
+    assert compose(["recipe=sop", "loss=happier_f", MANIFEST]).loss["alpha"] == 5
+    assert compose(["recipe=inat_full", "loss=happier_f", MANIFEST]).loss["alpha"] == 3
+    authors = compose(["recipe=sop_authors", MANIFEST])
+    assert (authors.optimizer.lr, authors.loss["preset"]) == (5e-5, "authors")
+    animal = compose(["recipe=dyml_animal", MANIFEST])
+    assert (animal.model.backbone, animal.model.pretrained) == ("resnet34.tv_in1k", None)
+    assert (animal.optimizer.name, animal.optimizer.lr, animal.optimizer.head_factor) == ("sgd", 0.1, 1.0)
+    assert not animal.model.freeze_batch_norm
+    assert compose(["recipe=dyml_animal_authors", MANIFEST]).loss["weight"] == 0.5
+    product = compose(["recipe=dyml_product", MANIFEST])
+    assert (product.model.pretrained, product.training.epochs) == ("imagenet", 20)
+    assert (product.optimizer.lr, product.optimizer.eta_min) == (0.01, 1e-5)
+
+
+def test_the_overrides_of_the_contract():
+    config = compose(
+        [
+            "recipe=emoji",
+            "run=out",
+            MANIFEST,
+            "loss=happier",
+            "loss.alpha=3",
+            "loss.weight=0.2",
+            "model.backbone=resnet18",
+            "training.epochs=3",
+            "training.batch_size=64",
+            "training.micro_batch=32",
+            "seed=7",
+        ]
+    )
+    assert (config.run, config.data.manifest, config.seed) == ("out", "a.csv", 7)
+    assert (config.loss["alpha"], config.loss["weight"]) == (3, 0.2)
+    assert (config.model.backbone, config.training.micro_batch) == ("resnet18", 32)
+
+
+def test_all_faults_are_listed_with_the_nearest_names():
+    with pytest.raises(ConfigError) as error:
+        compose(
+            [
+                "recipe=emoji",
+                "loss=hapier",
+                "training.epoch=3",
+                "training.batch_size=many",
+                "optimizer.lrr=1",
+                "epochs=3",
+                "+extra=1",
+                "word",
+            ]
+        )
+    text = str(error.value)
+    assert "7 faults" in text
+    for hint in ("mean happier?", "training.epochs?", "training.batch_size=many", "optimizer.lr?", "word"):
+        assert hint in text
+    assert "\n" not in text
+
+
+def test_options_of_losses_are_checked():
+    with pytest.raises(ConfigError, match=r"loss\.alhpa of loss=happier \(did you mean loss\.alpha\?\)"):
+        compose(["recipe=emoji", "loss.alhpa=3"])
+    with pytest.raises(ConfigError, match="must be a number"):
+        compose(["recipe=emoji", "loss.alpha=much"])
+    with pytest.raises(ConfigError, match=r"loss\.alpha of loss=nsm"):
+        compose(["recipe=emoji", "loss=nsm", "loss.alpha=3"])
+
+
+def test_values_out_of_range_are_listed():
+    with pytest.raises(ConfigError) as error:
+        compose(["recipe=folder", "optimizer.lr=0", "training.epochs=0", "optimizer.name=adamm"])
+    for hint in (
+        "data.manifest",
+        "optimizer.lr must be",
+        "training.epochs must be",
+        "one of adam, adamw, sgd",
+    ):
+        assert hint in str(error.value)
+
+
+def test_several_values_need_a_sweep():
+    with pytest.raises(ConfigError, match="add -m"):
+        compose(["recipe=emoji", "loss=nsm,happier"])
+
+
+def test_the_default_run_tells_what_was_set():
+    assert compose(["seed=1", "recipe=emoji", "loss=nsm"]).run == "runs/emoji-nsm-seed=1"
+
+
+def test_a_sweep_runs_every_combination():
+    seen = []
+    sweep(["recipe=small", MANIFEST, "loss=nsm,happier", "seed=0,1"], seen.append)
+    assert [(config.loss["name"], config.seed) for config in seen] == [
+        ("nsm", 0),
+        ("nsm", 1),
+        ("happier", 0),
+        ("happier", 1),
+    ]
+    assert len({config.run for config in seen}) == 4
+
+
+def test_a_sweep_with_a_fault_runs_nothing():
+    seen = []
+    with pytest.raises(ConfigError, match="hapier"):
+        sweep(["recipe=small", MANIFEST, "loss=nsm,hapier"], seen.append)
+    assert seen == []
+
+
+def test_differences_leave_out_what_changes_no_result():
+    first = compose(["recipe=small", MANIFEST, "run=a"])
+    assert differences(first, compose(["recipe=small", MANIFEST, "run=b", "data.workers=7"])) == []
+    assert (
+        differences(first, compose(["recipe=small", MANIFEST, "seed=1", "loss=nsm"]))[-1]
+        == "seed was 0, is 1"
+    )
+
+
+def test_yaml_holds_every_key():
+    config = compose(["recipe=small", MANIFEST])
+    stored = OmegaConf.to_container(OmegaConf.create(to_yaml(config)))
+    assert flatten(stored) == flatten(config)

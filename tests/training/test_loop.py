@@ -1,0 +1,285 @@
+"""The loop: every loss, every recipe; what it writes; how it stops and goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import happier
+from happier.errors import CheckpointError, ConfigError, TrainingError
+from happier.losses import LOSSES
+from happier.training import loop
+from happier.training.checkpoint import read_checkpoint
+from happier.training.compose import compose
+from happier.training.loop import train
+
+RECIPES = [
+    "sop",
+    "sop_authors",
+    "inat_base",
+    "inat_base_authors",
+    "inat_full",
+    "inat_full_authors",
+    "dyml_vehicle",
+    "dyml_vehicle_authors",
+    "dyml_animal",
+    "dyml_animal_authors",
+    "dyml_product",
+    "dyml_product_authors",
+    "emoji",
+    "wesnoth",
+    "folder",
+    "small",
+]
+# Every recipe and every loss in turn.
+PAIRS = [(RECIPES[number % len(RECIPES)], loss) for number, loss in enumerate(LOSSES)]
+
+
+def weights_of(run):
+    """All that a run learnt, for comparing to the last bit."""
+    state = read_checkpoint(run / "checkpoint" / "last.ckpt")
+    return {
+        **{f"encoder.{name}": tensor for name, tensor in state["encoder"].items()},
+        **{f"criterion.{name}": tensor for name, tensor in state["criterion"].items()},
+    }
+
+
+def assert_same(first, second):
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+
+
+def lines(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("recipe", "loss"), PAIRS)
+def test_two_steps_of_every_recipe_and_loss(recipe, loss, shapes, tmp_path):
+    config = compose(
+        [
+            f"recipe={recipe}",
+            f"loss={loss}",
+            f"run={tmp_path / 'run'}",
+            f"data.manifest={shapes}",
+            "data.workers=0",
+            # What the recipes' own networks would take minutes for.
+            "model.backbone=test_resnet",
+            "model.pretrained=null",
+            "transform.size=32",
+            "training.epochs=1",
+            "training.warmup_epochs=0",
+            "training.batch_size=32",
+            "training.tensorboard=false",
+            "sampler.batches_per_pair=1",
+            "evaluation.batch_size=40",
+        ]
+    )
+    result = train(config)
+    assert result.steps >= 2
+    assert 0 < result.metrics["H-AP"] <= 1
+    assert happier.Encoder.from_pretrained(tmp_path / "run").level_names == ("kind", "item")
+
+
+def test_a_run_directory_holds_what_it_should(small, tmp_path):
+    run = tmp_path / "run"
+    result = train(
+        compose([*small, f"run={run}", "evaluation.every=2", "evaluation.start=true", "training.log_every=3",
+                 "training.tensorboard=true"])
+    )  # fmt: skip
+    assert {path.name for path in run.iterdir()} == {
+        "config.yaml", "metrics.jsonl", "checkpoint", "model.safetensors", "model.json", "README.md", "tensorboard"
+    }  # fmt: skip
+    kinds = [(line["kind"], line["step"], line["epoch"]) for line in lines(run)]
+    assert kinds == [
+        ("evaluation", 0, 0),
+        ("train", 3, 1),
+        ("train", 6, 2),
+        ("evaluation", 6, 2),
+        ("train", 9, 3),
+        ("train", 12, 4),
+        ("evaluation", 12, 4),
+    ]
+    evaluations = [line for line in lines(run) if line["kind"] == "evaluation"]
+    best = max(evaluations, key=lambda line: line["metrics"]["H-AP"])
+    assert result.metrics["H-AP"] == best["metrics"]["H-AP"]
+    assert result.best_epoch == best["epoch"]
+    assert happier.Encoder.from_pretrained(run).metrics["H-AP"] == result.metrics["H-AP"]
+    stored = load_file(run / "model.safetensors")
+    best_state = read_checkpoint(run / "checkpoint" / "best.ckpt")
+    assert_same(best_state["encoder"], stored)
+    # Once more: it is finished, nothing changes.
+    before = (run / "metrics.jsonl").read_bytes()
+    again = train(compose([*small, f"run={run}", "evaluation.every=2", "evaluation.start=true",
+                           "training.log_every=3", "training.tensorboard=true"]))  # fmt: skip
+    assert (again.steps, again.best_epoch) == (result.steps, result.best_epoch)
+    assert again.metrics["H-AP"] == result.metrics["H-AP"]
+    assert (run / "metrics.jsonl").read_bytes() == before
+
+
+def test_workers_and_memory_change_no_bit(small, tmp_path):
+    train(compose([*small, f"run={tmp_path / 'memory'}"]))
+    train(compose([*small, f"run={tmp_path / 'loader'}", "data.in_memory=false"]))
+    train(compose([*small, f"run={tmp_path / 'workers'}", "data.in_memory=false", "data.workers=2"]))
+    assert_same(weights_of(tmp_path / "memory"), weights_of(tmp_path / "loader"))
+    assert_same(weights_of(tmp_path / "memory"), weights_of(tmp_path / "workers"))
+
+
+def test_seeds_differ(small, tmp_path):
+    train(compose([*small, f"run={tmp_path / 'a'}"]))
+    train(compose([*small, f"run={tmp_path / 'b'}", "seed=1"]))
+    first, second = weights_of(tmp_path / "a"), weights_of(tmp_path / "b")
+    assert not torch.equal(first["encoder.head.weight"], second["encoder.head.weight"])
+
+
+def kill_at(places, overrides):
+    """Start the run once for each place and kill -9 it there; what became of each."""
+    command = [sys.executable, str(Path(__file__).with_name("killed_runs.py")), *places, "--", *overrides]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+# Options whose state a checkpoint must hold: proxies, memory, momentum, warm-up, clipping.
+RESUMED = {
+    "plain": [],
+    "all": [
+        "training.memory=64",
+        "training.warmup_epochs=1",
+        "training.clip_norm=1.0",
+        "loss=sum_nsm",
+        "evaluation.every=2",
+    ],
+    "sgd": ["optimizer=sgd", "loss=csl", "model.freeze_batch_norm=true", "training.micro_batch=10"],
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_killed_at_any_step_a_run_ends_with_the_same_bits(name, small, tmp_path):
+    options = [*small, "training.checkpoint_steps=2", *RESUMED[name]]
+    train(compose([*options, f"run={tmp_path / 'whole'}"]))
+    killed = [*options, f"run={tmp_path / 'killed'}"]
+    # At the start, in an epoch, between epochs, twice at the same place, while a checkpoint is written.
+    places = ["1:step", "4:step", "2:save", "3:step", "3:step", "1:save"]
+    assert kill_at(places, killed) == [f"{place} -9" for place in places]
+    train(compose(killed))
+    assert_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "killed"))
+    whole, again = lines(tmp_path / "whole"), lines(tmp_path / "killed")
+    for line in (*whole, *again):
+        line.pop("images_per_second", None)
+        line.pop("seconds", None)
+    assert whole == again
+    stored = load_file(tmp_path / "killed" / "model.safetensors")
+    assert_same(load_file(tmp_path / "whole" / "model.safetensors"), stored)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_the_same_command_goes_on(small, tmp_path, monkeypatch, number):
+    train(compose([*small, f"run={tmp_path / 'whole'}"]))
+    real, calls = loop.batch_gradient, []
+
+    def gradient(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 5:
+            os.kill(os.getpid(), number)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(loop, "batch_gradient", gradient)
+    config = compose([*small, f"run={tmp_path / 'stopped'}"])
+    with pytest.raises(TrainingError, match=r"stopped by SIG\w+ after step 5, which is saved"):
+        train(config)
+    assert train(config).steps == 12
+    assert len(calls) == 12
+    assert_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "stopped"))
+
+
+def test_another_configuration_is_refused_with_the_difference(small, tmp_path):
+    train(compose([*small, f"run={tmp_path}/run"]))
+    with pytest.raises(ConfigError, match=r"optimizer\.lr was 0\.003, is 0\.001; seed was 0, is 3"):
+        train(compose([*small, f"run={tmp_path}/run", "seed=3", "optimizer.lr=0.001"]))
+    with pytest.raises(ConfigError, match="is not a run"):
+        train(compose([*small, f"run={tmp_path}"]))
+
+
+def test_other_data_are_refused(small, shapes, tmp_path):
+    train(compose([*small, f"run={tmp_path}/run"]))
+    manifest = happier.data.Manifest.read(shapes)
+    table = manifest.table.copy()
+    table.loc[0, "item"] = "i1"
+    changed = happier.data.Manifest(table, levels=manifest.levels, root=manifest.root)
+    changed.write(tmp_path / "changed.parquet")
+    with pytest.raises(CheckpointError, match="images or labels are not those"):
+        train(compose([*small, f"run={tmp_path}/run", f"data.manifest={tmp_path}/changed.parquet"]))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(small, tmp_path):
+    config = compose([*small, f"run={tmp_path}/run", "optimizer.lr=1e30", "training.checkpoint_steps=1"])
+    with pytest.raises(TrainingError, match=r"the loss is nan at step \d+; .* lower optimizer\.lr"):
+        train(config)
+    assert read_checkpoint(tmp_path / "run" / "checkpoint" / "last.ckpt")["position"]["step"] >= 1
+
+
+def test_micro_batches_with_trained_batch_norm_are_refused(small, tmp_path):
+    with pytest.raises(ConfigError, match=r"model\.freeze_batch_norm=true"):
+        train(compose([*small, f"run={tmp_path}/run", "training.micro_batch=8"]))
+    assert not (tmp_path / "run").exists()
+
+
+def test_early_stopping(small, tmp_path):
+    options = ["evaluation.every=1", "evaluation.patience=1", "training.epochs=30", "optimizer.lr=1e-12"]
+    result = train(compose([*small, f"run={tmp_path}/run", *options, "evaluation.start=true"]))
+    assert result.steps < 90
+    evaluations = [line for line in lines(tmp_path / "run") if line["kind"] == "evaluation"]
+    assert [line["best"] for line in evaluations][-1] is False
+
+
+def test_warm_up_holds_the_backbone(small, tmp_path):
+    options = [
+        *small,
+        "training.warmup_epochs=1",
+        "model.freeze_batch_norm=true",
+        "training.checkpoint_steps=3",
+    ]
+    config = compose([*options, f"run={tmp_path}/run"])
+    torch.manual_seed(config.seed)
+    start = happier.Encoder(
+        "test_resnet", dim=config.model.dim, transform="small", image_size=32, freeze_batch_norm=True
+    ).state_dict()
+    assert kill_at(["4:step"], [*options, f"run={tmp_path}/run"]) == ["4:step -9"]
+    after = weights_of(tmp_path / "run")
+    assert torch.equal(after["encoder.backbone.conv1.0.weight"], start["backbone.conv1.0.weight"])
+    assert not torch.equal(after["encoder.head.weight"], start["head.weight"])
+    train(config)
+    after = weights_of(tmp_path / "run")
+    assert not torch.equal(after["encoder.backbone.conv1.0.weight"], start["backbone.conv1.0.weight"])
+
+
+def test_half_precision_trains(small, tmp_path):
+    result = train(compose([*small, f"run={tmp_path}/run", "training.precision=bf16", "evaluation.every=4"]))
+    assert result.metrics["H-AP"] > 0
+
+
+def test_the_split_that_is_watched_must_be_there(small, tmp_path):
+    with pytest.raises(happier.HappierError, match=r"evaluation\.every=0"):
+        train(compose([*small, f"run={tmp_path}/run", "evaluation.every=1", "evaluation.split=val"]))
+
+
+@pytest.mark.slow
+def test_happier_lifts_h_ap_on_classes_it_never_saw(shapes, tmp_path):
+    config = compose(
+        [
+            "recipe=small",
+            f"data.manifest={shapes}",
+            f"run={tmp_path}/run",
+            "evaluation.start=true",
+            "data.workers=0",
+        ]
+    )
+    train(config)
+    found = [line["metrics"]["H-AP"] for line in lines(tmp_path / "run") if line["kind"] == "evaluation"]
+    assert max(found[1:]) > found[0] + 0.1
