@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -188,6 +189,7 @@ def bench_search(
     from rich.table import Table
 
     from happier.bench import search as bench
+    from happier.search import ENGINES
 
     table = Table(title=f"Search, {dim} dimensions, queries per second")
     for title in (
@@ -204,7 +206,7 @@ def bench_search(
         found = bench.bench_search(
             sizes=sizes or (100_000, 1_000_000),
             dim=dim,
-            engines=engines or bench.ENGINES,
+            engines=engines or ENGINES,
             report=status.update,
         )
         for one in found:
@@ -221,3 +223,41 @@ def bench_search(
             )
     if not as_json:
         Console().print(table)
+
+
+@bench_app.command("serve")
+def bench_serve(
+    index: Annotated[Path | None, typer.Argument(help="An index; one of drawn images by default.")] = None,
+    clients: Annotated[int, typer.Option(min=1, max=1000, help="Clients at once.")] = 100,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long.")] = 30.0,
+    max_requests: Annotated[int, typer.Option(min=1, help="Stop earlier after so many requests.")] = 100_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Hold a steady load against the explorer on this machine: latency, errors, memory.
+
+    Example: happier bench serve --clients 20 --seconds 10
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench.serve import bench_serve as hold
+
+    with Console(stderr=True).status("starting") as status:
+        load = hold(index, clients=clients, seconds=seconds, max_requests=max_requests, report=status.update)
+    if as_json:
+        typer.echo(json.dumps({**asdict(load), "rate": load.rate, "growth": load.growth}))
+        return
+    table = Table(title=f"{load.clients} clients for {load.seconds:.0f} s on 127.0.0.1")
+    for title in ("requests", "number", "p50 ms", "p99 ms"):
+        table.add_column(title, justify="left" if title == "requests" else "right")
+    for kind, (count, p50, p99) in load.by_kind.items():
+        table.add_row(kind, f"{count:,}", f"{p50:,.0f}", f"{p99:,.0f}")
+    table.add_row("all", f"{load.requests:,}", f"{load.p50:,.0f}", f"{load.p99:,.0f}")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"{load.rate:,.0f} requests/s, {load.errors} errors, {load.busy} told to wait; "
+        f"memory {load.memory[0]:,.0f} to {load.memory[-1]:,.0f} MiB, {load.growth:+,.1f} in the second half"
+    )
