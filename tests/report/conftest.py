@@ -1,4 +1,4 @@
-"""Drawings in a tree of three levels, and two models: one that knows the tree, one that knows fine classes only."""
+"""Drawings in a tree of three levels, and two models: one knows the tree, one fine classes only."""
 
 import sys
 from pathlib import Path

@@ -22,8 +22,8 @@ def test_evaluate_prints_a_table(command, world):
 
 def test_evaluate_writes_everything(command, world, tmp_path):
     result = command(
-        "evaluate", world / "tree.npy", "--manifest", world / "manifest.parquet", "--against", world / "flat.npy",
-        "--json", tmp_path / "f.json", "--per-query", tmp_path / "q.parquet", "--latex", tmp_path / "t.tex",
+        "evaluate", world / "tree.npy", "--manifest", world / "manifest.parquet",
+        "--against", world / "flat.npy", "--json", tmp_path / "f.json", "--per-query", tmp_path / "q.parquet", "--latex", tmp_path / "t.tex",
         "--resamples", 50, "--k", 1, "--k", 5,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -90,7 +90,8 @@ def test_dyml_sets_are_shown(command, tmp_path):
 
 def test_report_writes_a_page(command, world, tmp_path):
     result = command(
-        "report", world / "tree.npy", "--manifest", world / "manifest.parquet", "--against", world / "flat.npy",
+        "report", world / "tree.npy", "--manifest", world / "manifest.parquet",
+        "--against", world / "flat.npy",
         "--name", "Tree", "--against-name", "Flat", "--resamples", 20, "-o", tmp_path / "r",
     )  # fmt: skip
     assert result.exit_code == 0, result.output

@@ -104,7 +104,8 @@ def test_the_map_answers_the_pointer_and_the_legend(visit):
     assert canvas.screenshot() != before
     place = page.evaluate(
         "(() => { const data = JSON.parse(document.getElementById('map-data').textContent);"
-        " const box = document.querySelector('.maps canvas').getBoundingClientRect(); const [x, y] = data.at[0][0];"
+        " const box = document.querySelector('.maps canvas').getBoundingClientRect();"
+        " const [x, y] = data.at[0][0];"
         " return [box.left + 14 + x * (box.width - 28), box.top + 14 + (1 - y) * (box.height - 28)]; })()"
     )
     page.mouse.move(*place)

@@ -51,9 +51,7 @@ def write_figures(report: Report, folder: Path) -> tuple[str, ...]:
                 metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
                 if kind == "pdf":
                     metadata = {"CreationDate": None}
-                figure.savefig(
-                    folder / f"{name}.{kind}", dpi=200, bbox_inches="tight", metadata=metadata or None
-                )
+                figure.savefig(folder / f"{name}.{kind}", dpi=200, metadata=metadata or None)
             names.append(name)
     return tuple(names)
 
@@ -184,36 +182,38 @@ def _map(report: Report) -> Figure:
 def _examples(report: Report, examples: Sequence[Example], root: Path) -> Figure:
     """Query and answers in rows, framed by the level they share, as in the paper's figures."""
     colours = palette(report.data.depth)
-    columns = max(len(answers) for example in examples for answers in example.answers)
+    columns = 1 + max(len(answers) for example in examples for answers in example.answers)
     rows = len(examples) * len(report.models)
-    figure = Figure(figsize=(0.62 * (columns + 1.6), 0.86 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns + 1, squeeze=False)
-    for axes in grid.flat:
-        axes.set_axis_off()
+    # One axes in units of tiles for all pictures: an axes for each would take a minute.
+    figure = Figure(figsize=(0.66 * columns, 0.82 * rows))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.set(xlim=(-0.35, columns), ylim=(1.24 * rows, 0.0))
+    axes.set_axis_off()
     for at, example in enumerate(examples):
         for index, (model, answers) in enumerate(zip(report.models, example.answers, strict=True)):
-            line = grid[at * len(report.models) + index]
-            _picture(line[0], root / example.image, colours.query, leaf(example.path))
-            line[0].text(
-                -0.25,
-                0.5,
-                model.name,
-                rotation=90,
-                ha="center",
-                va="center",
-                transform=line[0].transAxes,
-                size=7,
-            )
-            for axes, answer in zip(line[1:], answers, strict=False):
-                _picture(axes, root / answer.image, colours.levels[answer.level], leaf(answer.path))
+            top = 1.24 * (at * len(report.models) + index)
+            axes.text(-0.18, top + 0.5, model.name, rotation=90, ha="center", va="center", size=6.5)
+            _picture(axes, (0.0, top), root / example.image, colours.query, leaf(example.path))
+            for place, answer in enumerate(answers, start=1):
+                colour = colours.levels[answer.level]
+                _picture(axes, (float(place), top), root / answer.image, colour, leaf(answer.path))
     return figure
 
 
-def _picture(axes: Any, file: Path, colour: str, text: str) -> None:
+def _picture(axes: Any, corner: tuple[float, float], file: Path, colour: str, text: str) -> None:
+    left, top = corner
     with Image.open(file) as image:
-        axes.imshow(np.asarray(image.convert("RGB")))
-    axes.set_axis_on()
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set(visible=True, color=colour, linewidth=2.2)
-    axes.set_xlabel(text if len(text) <= 14 else text[:13] + "\u2026", size=4.5, labelpad=1.5)
+        pixels = np.asarray(image.convert("RGB"))
+    # The picture keeps its shape inside its square.
+    height, width = pixels.shape[:2]
+    half_wide, half_high = 0.44 * width / max(width, height), 0.44 * height / max(width, height)
+    middle = (left + 0.5, top + 0.5)
+    extent = (middle[0] - half_wide, middle[0] + half_wide, middle[1] + half_high, middle[1] - half_high)
+    axes.imshow(pixels, extent=extent, aspect="auto", interpolation="antialiased")
+    axes.add_patch(
+        mpl.patches.Rectangle(
+            (left + 0.04, top + 0.04), 0.92, 0.92, fill=False, edgecolor=colour, linewidth=2.2
+        )
+    )
+    short = text if len(text) <= 14 else text[:13] + "\u2026"
+    axes.text(middle[0], top + 1.02, short, ha="center", va="top", size=4.5)
