@@ -261,3 +261,32 @@ def bench_serve(
         f"{load.rate:,.0f} requests/s, {load.errors} errors, {load.busy} told to wait; "
         f"memory {load.memory[0]:,.0f} to {load.memory[-1]:,.0f} MiB, {load.growth:+,.1f} in the second half"
     )
+
+
+@bench_app.command("train")
+def bench_train(
+    batch_size: Annotated[int, typer.Option(min=8, max=256, help="Images of a step.")] = 64,
+    steps: Annotated[int, typer.Option(min=2, help="Steps to measure.")] = 12,
+    backbone: Annotated[str, typer.Option(help="Any timm name.")] = "tf_efficientnet_lite0",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Time the training loop against the bare forward and backward pass of the same network.
+
+    Example: happier bench train --steps 12
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench.train import measure_training
+
+    with Console(stderr=True).status("starting") as status:
+        rows = measure_training(batch_size=batch_size, steps=steps, backbone=backbone, tell=status.update)
+    if as_json:
+        typer.echo(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows]))
+        return
+    table = Table("images", "loop", "bare network", "ratio", title=f"{backbone}, images/s of CPU time")
+    for row in rows:
+        table.add_row(row.what, f"{row.loop:.1f}", f"{row.bare:.1f}", f"{row.ratio:.3f}")
+    Console().print(table)

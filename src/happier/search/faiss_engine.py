@@ -24,7 +24,7 @@ except ImportError as error:
 
 faiss: Any = _faiss  # its type stubs lack half of what is used here
 
-HNSW_OPTIONS: dict[str, int | str] = {"neighbours": 32, "build_effort": 120, "effort": 128}
+HNSW_OPTIONS: dict[str, int | str] = {"neighbours": 24, "build_effort": 64, "effort": 96}
 IVFPQ_OPTIONS: dict[str, int | str] = {"lists": 0, "code_bytes": 0, "probes": 32, "candidates": 16}
 MIN_IVFPQ_ROWS = 256
 # Below this many allowed rows a plain scan beats a filtered graph or inverted lists.

@@ -26,7 +26,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("pymilvus", "search") from error
 
-OPTIONS: dict[str, int | str] = {"uri": "", "index_type": "HNSW", "effort": 128}
+OPTIONS: dict[str, int | str] = {"uri": "", "index_type": "HNSW", "effort": 96}
 MAX_NAME_BYTES = 512
 # Milvus refuses more in one answer.
 MAX_K = 16_384
@@ -64,7 +64,7 @@ class MilvusEngine:
         for level in range(1, depth + 1):
             schema.add_field(f"level_{level}", DataType.VARCHAR, max_length=MAX_NAME_BYTES)
         parameters = client.prepare_index_params()
-        structure = {"M": 32, "efConstruction": 120} if chosen["index_type"] == "HNSW" else {}
+        structure = {"M": 24, "efConstruction": 64} if chosen["index_type"] == "HNSW" else {}
         parameters.add_index(
             field_name="vector", index_type=chosen["index_type"], metric_type="IP", params=structure
         )
