@@ -23,7 +23,8 @@ def test_evaluate_prints_a_table(command, world):
 def test_evaluate_writes_everything(command, world, tmp_path):
     result = command(
         "evaluate", world / "tree.npy", "--manifest", world / "manifest.parquet",
-        "--against", world / "flat.npy", "--json", tmp_path / "f.json", "--per-query", tmp_path / "q.parquet", "--latex", tmp_path / "t.tex",
+        "--against", world / "flat.npy", "--json", tmp_path / "f.json",
+        "--per-query", tmp_path / "q.parquet", "--latex", tmp_path / "t.tex",
         "--resamples", 50, "--k", 1, "--k", 5,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
@@ -92,7 +93,7 @@ def test_report_writes_a_page(command, world, tmp_path):
     result = command(
         "report", world / "tree.npy", "--manifest", world / "manifest.parquet",
         "--against", world / "flat.npy",
-        "--name", "Tree", "--against-name", "Flat", "--resamples", 20, "-o", tmp_path / "r",
+        "--name", "Tree", "--against-name", "Flat", "--resamples", 20, "--no-figures", "-o", tmp_path / "r",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "When Tree first goes wrong" in result.output

@@ -18,13 +18,13 @@ from happier.report.names import leaf, parents, parts
 from happier.report.table import metric_rows, to_latex
 from happier.runs import Run
 
-FAST = Options(resamples=50, commands=("happier report tree --against flat",))
+FAST = Options(resamples=50, commands=("happier report tree --against flat",), figures=False)
 
 
 @pytest.fixture(scope="module")
 def folder(runs, tmp_path_factory):
     place = tmp_path_factory.mktemp("out") / "report"
-    write_report(runs, place, options=FAST)
+    write_report(runs, place, options=replace(FAST, figures=True))
     return place
 
 
@@ -175,8 +175,8 @@ def test_a_report_that_breaks_off_leaves_nothing(runs, tmp_path):
 
 
 def test_the_same_data_gives_the_same_pictures_and_figures(runs, folder, tmp_path):
-    write_report(runs, tmp_path / "again", options=FAST)
-    for name in ("figures/map.svg", "figures/severity.png", "classes.csv"):
+    write_report(runs, tmp_path / "again", options=replace(FAST, figures=True))
+    for name in ("figures/map.svg", "figures/severity.png", "figures/examples-gain.pdf", "classes.csv"):
         assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
 
 

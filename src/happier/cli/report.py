@@ -30,6 +30,7 @@ def report(
     name: Annotated[str | None, typer.Option(help="How to call the model.")] = None,
     against_name: Annotated[str | None, typer.Option(help="How to call the other.")] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
+    figures: Annotated[bool, typer.Option(help="Also write each figure as PNG, SVG and PDF.")] = True,
     seed: Annotated[int, typer.Option(help="Of examples, map and intervals.")] = 0,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 1000,
     batch_size: Annotated[int, typer.Option(help="Images embedded at a time.")] = 64,
@@ -60,7 +61,9 @@ def report(
             if source is not None
         ]
     command = " ".join(["happier", *sys.argv[1:]])
-    options = Options(split=split, seed=seed, resamples=resamples, title=title, commands=(command,))
+    options = Options(
+        split=split, seed=seed, resamples=resamples, title=title, commands=(command,), figures=figures
+    )
     console = Console(stderr=True)
     with console.status("Reporting") as status:
         written = write_report(

@@ -46,6 +46,7 @@ class Options:
         resamples: of the bootstrap.
         title: of the page; by default the models and the data.
         commands: what the reader may run to get here.
+        figures: also write each figure as PNG, SVG and PDF.
     """
 
     split: str | None = None
@@ -56,6 +57,7 @@ class Options:
     resamples: int = 1000
     title: str | None = None
     commands: Sequence[str] = ()
+    figures: bool = True
 
 
 def collect(runs: Sequence[Run], folder: Path, options: Options, tell: Tell) -> Report:

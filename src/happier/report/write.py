@@ -47,7 +47,7 @@ def write_report(
         say("writing")
         report.write(partial / "data.json")
         _write_classes(report, partial / "classes.csv")
-        names = write_figures(report, partial / "figures")
+        names = write_figures(report, partial / "figures") if options.figures else ()
         (partial / PAGE).write_text(render(report, names), encoding="utf-8")
         partial.chmod(0o755)  # mkdtemp makes it private
         if folder.exists():
