@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from happier.data import ImageTransform, Manifest
     from happier.embeddings import Embeddings
 
-__all__ = ["PRECISIONS", "Encoder"]
+__all__ = ["PRECISIONS", "Encoder", "Progress"]
 
 PRECISIONS: Final[Mapping[str, torch.dtype | None]] = {
     "fp32": None,
@@ -41,7 +41,7 @@ SETTINGS_FILE = "model.json"
 
 
 class Progress(Protocol):
-    """What is told of items done and of their total, after each batch."""
+    """What is told of items or steps done and of their total, as the work goes on."""
 
     def __call__(self, done: int, total: int) -> None:
         """Take note."""

@@ -20,7 +20,6 @@ def _gradients(backbone, micro_batch, *, freeze, direct=False):
     )
     labels = torch.arange(16)[:, None] // torch.tensor([8, 2])
     criterion = build_loss("happier", taxonomy=Taxonomy.from_labels(labels), dim=16)
-    side = 160 if "vit" in backbone else 32
     images = torch.randn(16, 3, side, side, generator=torch.Generator().manual_seed(1))
     fabric = Fabric(devices=1)
     model = fabric.setup(encoder)

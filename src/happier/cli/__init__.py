@@ -49,4 +49,4 @@ def main() -> None:
 
 
 # Each module registers its command on `app`; heavy imports wait inside the commands.
-from happier.cli import bench, data, demo, evaluate, index, report, search, serve, train  # noqa: E402, F401
+from happier.cli import bench, data, demo, embed, evaluate, export, index, report, search, serve, train  # noqa: E402, F401

@@ -11,6 +11,7 @@ from typing import Final
 import torch
 
 from happier.data import Manifest
+from happier.encoder import Progress
 from happier.errors import TrainingError
 from happier.training.batches import TrainingBatches
 from happier.training.checkpoint import Checkpoints
@@ -55,8 +56,12 @@ class TrainResult:
     is_main: bool = True
 
 
-def train(config: TrainConfig) -> TrainResult:
+def train(config: TrainConfig, *, progress: Progress | None = None) -> TrainResult:
     """Train, or go on with, the run that a configuration describes.
+
+    Args:
+        config: all of it, see `happier.training.compose`.
+        progress: told of the steps done and of their total, after each.
 
     Raises:
         ConfigError: a value does not fit the data, or the directory holds another run.
@@ -179,6 +184,8 @@ def train(config: TrainConfig) -> TrainResult:
                     images=training.batch_size,
                     write=at.step % training.log_every == 0,
                 )
+                if progress is not None:
+                    progress(at.step, schedule.steps)
                 if signals:
                     save()
                     raise TrainingError(
