@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -194,6 +198,19 @@ def test_threads_change_nothing(make_batch):
     finally:
         torch.set_num_threads(before)
     assert_same(together, alone, 0.0)
+
+
+def test_threads_of_torch_stay_as_they_are():
+    """Numba and torch share OpenMP: starting the threads of one must not change those of the other."""
+    script = """
+        import torch
+        from happier.losses import HAPLoss
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            HAPLoss()(torch.eye(4), torch.tensor([0, 0, 1, 1]))
+            assert torch.get_num_threads() == threads
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
 
 
 def test_happier_is_the_sum_of_its_terms(make_batch):

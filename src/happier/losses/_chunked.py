@@ -1,20 +1,22 @@
 """The ranking losses in plain torch on any device, with the closed-form gradient of the compiled form.
 
-One row per (query, positive) pair, a chunk of rows at a time, so that memory does not grow with the cube of
-the batch.
+A few positives of a few queries at a time, so that memory does not grow with the cube of the batch.
+Comparisons are written as arithmetic (``clamp`` and ``sign`` of differences): selecting by masks costs
+several times as much.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 
 from happier.losses.objective import AP, NDCG, Objective
-from happier.losses.surrogate import StepSurrogate, Surrogate
+from happier.losses.surrogate import SigmoidSurrogate, StepSurrogate, Surrogate
 
 # Elements of one chunk: what stays in a core's cache, or what fills an accelerator.
-CHUNK_CPU = 1 << 16
+CHUNK_CPU = 1 << 18
 CHUNK_ACCELERATOR = 1 << 24
 
 
@@ -27,99 +29,175 @@ def ranking_chunked(
     need_gradient: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Objective of each query ``[Q]``, and the gradient ``[Q, N]`` by the scores of 1 minus its mean."""
-    queries, items = scores.shape
-    dtype = scores.dtype
-    # An item that is not retrieved comes after all others.
-    scores = scores.detach().masked_fill(levels < 0, -math.inf)
-    weights = objective.weights.to(dtype)
-    item_weights = weights.gather(1, levels.clamp(min=0).long())  # [Q, N]
-    share = 1.0 / max(int(objective.valid.sum()), 1)
-    values = torch.zeros(queries, dtype=torch.float64, device=scores.device)
+    scores = scores.detach()
+    values = torch.zeros(scores.shape[0], dtype=torch.float64, device=scores.device)
     gradient = torch.zeros_like(scores) if need_gradient else None
-    query, positive = ((levels > 0) & objective.valid[:, None]).nonzero(as_tuple=True)  # [pairs] each
-    chunk = max(1, (CHUNK_CPU if scores.device.type == "cpu" else CHUNK_ACCELERATOR) // items)
-    for q, k in zip(torch.split(query, chunk), torch.split(positive, chunk), strict=True):
-        t = scores[q] - scores[q, k][:, None]  # [pairs, N]
-        level = levels[q]
-        own_level = levels[q, k][:, None]
-        own_weight = item_weights[q, k]
-        least = torch.minimum(item_weights[q], own_weight[:, None]) if objective.kind == AP else None
-        pairs: _StepPairs | _SigmoidPairs
-        if isinstance(surrogate, StepSurrogate):
-            pairs = _StepPairs(t, level, own_level, least, surrogate)
-        else:
-            pairs = _SigmoidPairs(t, k, least, surrogate)
-        graded = own_weight + pairs.graded if pairs.graded is not None else None
-        gain, by_rank, by_graded = _objective(objective, q, 1 + pairs.rank, graded, own_weight)
-        values.index_add_(0, q, gain.to(torch.float64))
-        if gradient is not None:
-            # The loss falls as the objective grows: hence the minus.
-            slopes = pairs.slopes(by_rank, by_graded).mul_(-share)
-            gradient.index_add_(0, q, slopes)
-            gradient.index_put_((q, k), -slopes.sum(1), accumulate=True)
+    if not scores.numel():
+        return values, gradient
+    # An item that is not retrieved comes so far behind that no surrogate sees it.
+    behind = float(scores.min()) - 1000 * max(1.0, surrogate.tau)
+    scores = scores.masked_fill(levels < 0, behind)
+    weights = objective.weights.to(scores.dtype).gather(1, levels.clamp(min=0).long())  # [Q, N]
+    share = 1.0 / max(int(objective.valid.sum()), 1)
+    for q, places, real in _chunks(levels, objective.valid):
+        rows = _Rows(scores[q], levels[q].to(scores.dtype), weights[q], places, real)
+        size = max(1, _chunk_size(scores) // (rows.scores.shape[0] * rows.scores.shape[1]))
+        for first in range(0, places.shape[1], size):
+            part = slice(first, first + size)
+            ranks: _StepRanks | _SigmoidRanks
+            if isinstance(surrogate, StepSurrogate):
+                ranks = _StepRanks(rows, part, surrogate, graded=objective.kind == AP)
+            else:
+                ranks = _SigmoidRanks(rows, part, surrogate, graded=objective.kind == AP)
+            gain, by_rank, by_graded = _objective(objective, q, ranks.rank, ranks.graded, rows.own(part))
+            real_part = rows.real[:, part]
+            values[q] += (gain * real_part).sum(1).to(torch.float64)
+            if gradient is not None:
+                # The loss falls as the objective grows: hence the minus.
+                factor = real_part.to(scores.dtype) * -share
+                gradient[q] += ranks.gradient(by_rank * factor, by_graded * factor)
     return values, gradient
 
 
-class _StepPairs:
-    """Ranks of some positives with `StepSurrogate`; ``t`` is ``[pairs, N]``."""
+def _chunk_size(scores: torch.Tensor) -> int:
+    return CHUNK_CPU if scores.device.type == "cpu" else CHUNK_ACCELERATOR
+
+
+def _chunks(
+    levels: torch.Tensor, valid: torch.Tensor
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Queries ``[C]``, the places ``[C, P]`` of their positives, and which of these are real, not padding.
+
+    Queries with equally many positives stand together, so that there is little padding.
+    """
+    positive = (levels > 0) & valid[:, None]
+    counts = positive.sum(1)
+    order = torch.argsort(counts, descending=True, stable=True)
+    sizes = counts[order].tolist()
+    row, place = positive.nonzero(as_tuple=True)
+    nth = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    table = torch.zeros(levels.shape[0], max(1, sizes[0]), dtype=torch.int64, device=levels.device)
+    table[row, nth] = place
+    limit = CHUNK_CPU if levels.device.type == "cpu" else CHUNK_ACCELERATOR
+    first = 0
+    while first < len(sizes) and sizes[first] > 0:
+        most = sizes[first]
+        last = first + max(1, limit // (most * levels.shape[1]))
+        q = order[first:last]
+        q = q[counts[q] > 0]
+        yield q, table[q, :most], torch.arange(most, device=q.device) < counts[q][:, None]
+        first = last
+
+
+class _Rows:
+    """Some queries: scores, levels, weights ``[C, N]`` of their items and ``[C, P]`` of their positives."""
 
     def __init__(
         self,
-        t: torch.Tensor,
-        level: torch.Tensor,
-        own_level: torch.Tensor,
-        least: torch.Tensor | None,
-        surrogate: StepSurrogate,
+        scores: torch.Tensor,
+        levels: torch.Tensor,
+        weights: torch.Tensor,
+        places: torch.Tensor,
+        real: torch.Tensor,
     ) -> None:
-        self.t, self.least, self.surrogate = t, least, surrogate
-        self.lower = level < own_level
-        self.ahead = t > 0
-        self.sigmoid = torch.sigmoid(t / surrogate.tau)
-        down = torch.add(self.sigmoid, self.ahead, alpha=surrogate.start)
-        line = (t - surrogate.delta).mul_(surrogate.rho).add_(surrogate.line_offset)
-        down = torch.where(t > surrogate.delta, line, down)
-        counted = self.ahead.to(t.dtype)
-        self.rank = torch.where(self.lower, down, counted).sum(1)
-        self.higher: torch.Tensor | None = None
+        self.scores, self.levels, self.weights, self.places, self.real = scores, levels, weights, places, real
+        self.positive_scores = scores.gather(1, places)
+        # Padding is of level 0: it is no positive.
+        self.positive_levels = levels.gather(1, places) * real
+        self.positive_weights = weights.gather(1, places) * real
+
+    def own(self, part: slice) -> torch.Tensor:
+        """Weights ``[C, K]`` of some positives."""
+        return self.positive_weights[:, part]
+
+
+class _StepRanks:
+    """rank and hrank ``[C, K]`` of some positives with `StepSurrogate`."""
+
+    def __init__(self, rows: _Rows, part: slice, p: StepSurrogate, *, graded: bool) -> None:
+        self.rows, self.part = rows, part
+        score = rows.positive_scores[:, part, None]
+        level = rows.positive_levels[:, part, None]
+        weight = rows.positive_weights[:, part, None]
+
+        # Items of lower levels, [C, K, N].
+        t = rows.scores[:, None, :] - score
+        lower = (level - rows.levels[:, None, :]).clamp_(0, 1)
+        near = t.clamp(max=p.delta)
+        beyond = t - near  # t - delta where t > delta, else 0
+        sigmoid = near.div_(p.tau).sigmoid_()
+        down = t.sign_().clamp_(min=0).mul_(p.start).add_(sigmoid).add_(beyond, alpha=p.rho)
+        at_delta = 1 / (1 + math.exp(-min(p.delta / p.tau, 700.0)))
+        far = beyond.sign_()
+        if gap := p.line_offset - at_delta - p.start:
+            down.add_(far, alpha=gap)
+        self.rank = 1 + down.mul_(lower).sum(2)
+        # sigmoid' = sigmoid (1 - sigmoid) / tau stands still beyond delta, where the slope is rho.
+        slopes = torch.addcmul(sigmoid, sigmoid, sigmoid, value=-1, out=down).div_(p.tau)
+        self.slopes = slopes.add_(far, alpha=p.rho - at_delta * (1 - at_delta) / p.tau).mul_(lower)
+        del lower, sigmoid, beyond, far
+
+        # Positives among themselves, [C, K, P].
+        t = rows.positive_scores[:, None, :] - score
+        ahead = t.sign().clamp_(min=0)
+        above = rows.positive_levels[:, None, :] - level
+        self.rank = self.rank + (above.add(1).clamp_(0, 1).mul_(ahead) * rows.real[:, None, :]).sum(2)
         self.graded: torch.Tensor | None = None
-        if least is not None:
-            if surrogate.hrank:
-                self.higher = level > own_level
-                rise = torch.add(t * surrogate.nu, surrogate.mu)
-                up = torch.where(self.ahead, rise.clamp(max=1.0), t * surrogate.gamma)
-                counted = torch.where(self.higher, up, counted)
-            self.graded = counted.mul_(least).sum(1)
+        self.graded_slopes: torch.Tensor | None = None
+        if not graded:
+            return
+        least = torch.minimum(rows.positive_weights[:, None, :], weight)
+        if not p.hrank:
+            self.graded = weight.squeeze(2) + ahead.mul_(least).sum(2)
+            return
+        higher = above.clamp_(0, 1)
+        rise = (t * p.nu).add_(p.mu).clamp_(max=1.0)
+        slope = (1 - rise).sign_().mul_(p.nu).sub_(p.gamma).mul_(ahead).add_(p.gamma)
+        up = rise.mul_(ahead).add_(t.clamp_(max=0.0), alpha=p.gamma)
+        counted = up.sub_(ahead).mul_(higher).add_(ahead)
+        self.graded = weight.squeeze(2) + counted.mul_(least).sum(2)
+        self.graded_slopes = slope.mul_(higher).mul_(least)
 
-    def slopes(self, by_rank: torch.Tensor, by_graded: torch.Tensor | None) -> torch.Tensor:
-        p = self.surrogate
-        bent = (1 - self.sigmoid).mul_(self.sigmoid).div_(p.tau)
-        down = bent.masked_fill_(self.t > p.delta, p.rho).mul_(self.lower)
-        slopes = down.mul_(by_rank[:, None])
-        if self.higher is not None and self.least is not None and by_graded is not None:
-            rising = (self.t * p.nu).add_(p.mu) < 1
-            up = torch.where(self.ahead, rising.to(slopes.dtype).mul_(p.nu), p.gamma)
-            slopes.addcmul_(up.mul_(self.least).mul_(self.higher), by_graded[:, None])
-        return slopes
+    def gradient(self, by_rank: torch.Tensor, by_graded: torch.Tensor) -> torch.Tensor:
+        """Gradient ``[C, N]`` from the derivatives ``[C, K]``."""
+        rows = self.rows
+        result = torch.bmm(by_rank[:, None, :], self.slopes).squeeze(1)
+        own = by_rank * self.slopes.sum(2)
+        if self.graded_slopes is not None:
+            result.scatter_add_(
+                1, rows.places, torch.bmm(by_graded[:, None, :], self.graded_slopes).squeeze(1)
+            )
+            own = own + by_graded * self.graded_slopes.sum(2)
+        return result.scatter_add_(1, rows.places[:, self.part], -own)
 
 
-class _SigmoidPairs:
-    """Ranks of some positives with `SigmoidSurrogate`; ``t`` is ``[pairs, N]``."""
+class _SigmoidRanks:
+    """rank and hrank ``[C, K]`` of some positives with `SigmoidSurrogate`."""
 
-    def __init__(
-        self, t: torch.Tensor, k: torch.Tensor, least: torch.Tensor | None, surrogate: Surrogate
-    ) -> None:
-        self.least, self.tau = least, surrogate.tau
-        self.sigmoid = torch.sigmoid(t / surrogate.tau)
+    def __init__(self, rows: _Rows, part: slice, p: SigmoidSurrogate, *, graded: bool) -> None:
+        self.rows, self.part = rows, part
+        weight = rows.positive_weights[:, part, None]
+        t = rows.scores[:, None, :] - rows.positive_scores[:, part, None]  # [C, K, N]
+        sigmoid = t.div_(p.tau).sigmoid_()
         # No item is compared with itself.
-        self.sigmoid.scatter_(1, k[:, None], 0.0)
-        self.rank = self.sigmoid.sum(1)
-        self.graded = (self.sigmoid * least).sum(1) if least is not None else None
+        sigmoid.scatter_(2, rows.places[:, part, None], 0.0)
+        self.rank = 1 + sigmoid.sum(2)
+        self.slopes = torch.addcmul(sigmoid, sigmoid, sigmoid, value=-1).div_(p.tau)
+        self.graded: torch.Tensor | None = None
+        self.graded_slopes: torch.Tensor | None = None
+        if graded:
+            least = torch.minimum(rows.weights[:, None, :], weight)
+            self.graded = weight.squeeze(2) + sigmoid.mul_(least).sum(2)
+            self.graded_slopes = least.mul_(self.slopes)
 
-    def slopes(self, by_rank: torch.Tensor, by_graded: torch.Tensor | None) -> torch.Tensor:
-        slopes = (1 - self.sigmoid).mul_(self.sigmoid).div_(self.tau)
-        if self.least is None or by_graded is None:
-            return slopes.mul_(by_rank[:, None])
-        return slopes.mul_(torch.addcmul(by_rank[:, None], self.least, by_graded[:, None]))
+    def gradient(self, by_rank: torch.Tensor, by_graded: torch.Tensor) -> torch.Tensor:
+        """Gradient ``[C, N]`` from the derivatives ``[C, K]``."""
+        result = torch.bmm(by_rank[:, None, :], self.slopes).squeeze(1)
+        own = by_rank * self.slopes.sum(2)
+        if self.graded_slopes is not None:
+            result += torch.bmm(by_graded[:, None, :], self.graded_slopes).squeeze(1)
+            own = own + by_graded * self.graded_slopes.sum(2)
+        return result.scatter_add_(1, self.rows.places[:, self.part], -own)
 
 
 def _objective(
@@ -128,15 +206,16 @@ def _objective(
     rank: torch.Tensor,
     graded: torch.Tensor | None,
     weight: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """What each positive adds to the objective, and its derivatives by rank and hierarchical rank."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What each positive ``[C, K]`` adds to the objective; its derivatives by rank and hierarchical rank."""
     if objective.kind == AP:
         assert graded is not None
         return graded / rank, -graded / rank.square(), 1 / rank
     if objective.kind == NDCG:
         bits = torch.log2(1 + rank)
-        return weight / bits, -weight / (bits.square() * (1 + rank) * math.log(2.0)), None
-    cut_weights = objective.cut_weights[q].to(rank.dtype)  # [pairs, C]
-    inside = torch.sigmoid((objective.cuts.to(rank.dtype) - rank[:, None]) / objective.temperature)
-    slope = (cut_weights * inside * (1 - inside)).sum(1) / objective.temperature
-    return (cut_weights * inside).sum(1), -slope, None
+        by_rank = -weight / (bits.square() * (1 + rank) * math.log(2.0))
+        return weight / bits, by_rank, torch.zeros_like(rank)
+    cut_weights = objective.cut_weights[q].to(rank.dtype)[:, None, :]  # [C, 1, cuts]
+    inside = torch.sigmoid((objective.cuts.to(rank.dtype) - rank[:, :, None]) / objective.temperature)
+    slope = (cut_weights * inside * (1 - inside)).sum(2) / objective.temperature
+    return (cut_weights * inside).sum(2), -slope, torch.zeros_like(rank)

@@ -64,12 +64,14 @@ def ranking_kernel(
         g,
         values,
     )
-    threads = min(torch.get_num_threads(), numba.get_num_threads())
+    threads = torch.get_num_threads()
     if threads == 1:
         _all_queries(*arguments)
     else:
         before = numba.get_num_threads()
-        numba.set_num_threads(threads)
+        # Starting numba's threads sets the number that OpenMP gives to torch as well: set it back.
+        torch.set_num_threads(threads)
+        numba.set_num_threads(min(threads, before))
         try:
             _all_queries_threaded(*arguments)
         finally:

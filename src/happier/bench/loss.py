@@ -1,0 +1,354 @@
+"""Speed and memory of the ranking losses: the compiled kernel, chunked torch, and the straightforward form.
+
+The straightforward form is what a direct reading of the formula gives, and what published implementations
+build: tensors of batch x batch x batch and autograd through them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+
+from happier.errors import MissingExtraError
+from happier.losses import (
+    HAPLoss,
+    NormSoftmaxLoss,
+    ROADMAPLoss,
+    SmoothAPLoss,
+    SupNDCGLoss,
+    SupRecallLoss,
+)
+from happier.losses.hap import level_counts
+from happier.losses.loss import RetrievalLoss
+from happier.losses.objective import AP, NDCG, Objective
+from happier.losses.ranking import Form
+from happier.losses.surrogate import SigmoidSurrogate, StepSurrogate, Surrogate
+from happier.relevance import HierarchyRelevance, LevelRelevance
+from happier.taxonomy import shared_levels
+
+CUBE: Final = "batch x batch x batch"
+CHUNKED: Final = "chunked torch"
+KERNEL: Final = "kernel"
+PML: Final = "pytorch-metric-learning"
+
+# Of malloc.h.
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+
+DIM: Final = 512
+PER_CLASS: Final = 4
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One loss in one form, forward and backward on one core.
+
+    Attributes:
+        loss: name of the loss.
+        form: how it is computed.
+        batch: embeddings in the batch.
+        levels: levels of the tree.
+        seconds: CPU time, the best of several runs.
+        mebibytes: peak memory beyond what was in use before; None where the system does not tell.
+        speedup: time of the first form measured for this loss and batch over this one's; None for the first.
+    """
+
+    loss: str
+    form: str
+    batch: int
+    levels: int
+    seconds: float
+    mebibytes: float | None
+    speedup: float | None
+
+
+@dataclass(frozen=True)
+class StepShare:
+    """What the H-AP loss adds to a training step of a backbone.
+
+    Attributes:
+        backbone: name of the model.
+        size: side of the images in pixels.
+        batch: images of the step; the model's time is measured on ``measured`` of them and scaled.
+        measured: images measured.
+        model_seconds: CPU time of forward and backward of the model for the whole batch.
+        loss_seconds: CPU time of the loss for the whole batch.
+        share: the loss's part of both.
+    """
+
+    backbone: str
+    size: int
+    batch: int
+    measured: int
+    model_seconds: float
+    loss_seconds: float
+    share: float
+
+
+def toy_batch(batch: int, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random unit vectors, four to a finest class, in two coarsest classes, as in the recipe for products."""
+    generator = torch.Generator().manual_seed(0)
+    embeddings = F.normalize(torch.randn(batch, DIM, generator=generator), dim=1)
+    classes = torch.arange(batch) // PER_CLASS
+    # Halved again and again towards the coarse levels, but never below two classes.
+    columns = [classes]
+    for level in range(levels - 1, 0, -1):
+        width = max(2, 2 ** (level - 1) * 2)
+        columns.append(columns[-1] % width if level > 1 else columns[-1] % 2)
+    return embeddings, torch.stack(columns[::-1], dim=1)
+
+
+def measure_losses(
+    sizes: Sequence[int], depths: Sequence[int], *, progress: Callable[[str], None] | None = None
+) -> Iterator[Measurement]:
+    """All forms of all losses, one after another in this process.
+
+    Args:
+        sizes: batch sizes; the straightforward form runs up to 256, chunked torch up to 1024.
+        depths: numbers of levels for the smallest batch; larger batches have the first.
+        progress: told what is measured next.
+    """
+    with _one_core():
+        for batch in sizes:
+            for levels in depths if batch == min(sizes) else depths[:1]:
+                yield from _measure("H-AP", _hap_forms(batch), batch, levels, progress)
+        batch, levels = min(sizes), depths[0]
+        for name, forms in _other_losses(batch).items():
+            yield from _measure(name, forms, batch, levels, progress)
+
+
+def measure_step(
+    batch: int = 256, *, images: int = 8, size: int = 224, progress: Callable[[str], None] | None = None
+) -> StepShare:
+    """Share of the H-AP loss in a step of a ResNet-50, both on one core."""
+    try:
+        import timm
+    except ImportError as error:
+        raise MissingExtraError("timm", "train") from error
+    with _one_core():
+        if progress:
+            progress(f"ResNet-50 at {size} px, {images} images")
+        model = timm.create_model("resnet50", pretrained=False, num_classes=0)
+        pictures = torch.randn(images, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+        def step() -> None:
+            model.zero_grad()
+            model(pictures).sum().backward()
+
+        model_seconds = _cpu_seconds(step, least=2) / images * batch
+        embeddings, labels = toy_batch(batch, 2)
+        loss_seconds = _cpu_seconds(_step_of(HAPLoss(), embeddings, labels))
+    share = loss_seconds / (loss_seconds + model_seconds)
+    return StepShare("resnet50", size, batch, images, model_seconds, loss_seconds, share)
+
+
+def as_json(measurements: Sequence[Measurement], share: StepShare | None) -> dict[str, Any]:
+    """Everything measured, as plain values."""
+    return {
+        "torch": torch.__version__,
+        "measurements": [asdict(entry) for entry in measurements],
+        "step": asdict(share) if share else None,
+    }
+
+
+def _hap_forms(batch: int) -> dict[str, Callable[[], Any]]:
+    forms: dict[str, Callable[[], Any]] = {}
+    if batch <= 256:
+        forms[CUBE] = lambda: _Cube(lambda n: Objective.ap(n, HierarchyRelevance()(n)), StepSurrogate())
+    if batch <= 1024:
+        forms[CHUNKED] = lambda: HAPLoss(form="torch")
+    forms[KERNEL] = lambda: HAPLoss(form="kernel")
+    return forms
+
+
+def _other_losses(batch: int) -> dict[str, dict[str, Callable[[], Any]]]:
+    from pytorch_metric_learning import losses as pml
+
+    def ap(counts: torch.Tensor) -> Objective:
+        return Objective.ap(counts, LevelRelevance([1.0])(counts))
+
+    def recall(counts: torch.Tensor) -> Objective:
+        return Objective.recall(counts, (1, 2, 4, 8, 16), 1.0)
+
+    classes = batch // PER_CLASS
+    step, sigmoid = StepSurrogate(), SigmoidSurrogate()
+    ranking: dict[str, tuple[_Cube, Callable[[Form], RetrievalLoss]]] = {
+        "Smooth-AP": (_Cube(ap, sigmoid, fine=True), lambda form: SmoothAPLoss(form=form)),
+        "ROADMAP": (_Cube(ap, step, fine=True), lambda form: ROADMAPLoss(form=form)),
+        "SupRecall": (_Cube(recall, step, fine=True), lambda form: SupRecallLoss(form=form)),
+        "SupNDCG": (_Cube(Objective.ndcg, step), lambda form: SupNDCGLoss(form=form)),
+    }
+    result: dict[str, dict[str, Callable[[], Any]]] = {
+        name: {
+            CUBE: partial(_same, cube),
+            CHUNKED: partial(make, "torch"),
+            KERNEL: partial(make, "kernel"),
+        }
+        for name, (cube, make) in ranking.items()
+    }
+    result["Smooth-AP"] = {PML: lambda: _Fine(pml.SmoothAPLoss()), **result["Smooth-AP"]}
+    result["NormSoftmax"] = {
+        PML: lambda: _Fine(pml.NormalizedSoftmaxLoss(classes, DIM)),
+        "this package": lambda: NormSoftmaxLoss(classes, DIM),
+    }
+    return result
+
+
+def _measure(
+    name: str,
+    forms: dict[str, Callable[[], Any]],
+    batch: int,
+    levels: int,
+    progress: Callable[[str], None] | None,
+) -> Iterator[Measurement]:
+    embeddings, labels = toy_batch(batch, levels)
+    first: float | None = None
+    for form, make in forms.items():
+        if progress:
+            progress(f"{name}, {form}, batch {batch}, {levels} levels")
+        step = _step_of(make(), embeddings, labels)
+        step()  # compiles, warms caches
+        seconds = _cpu_seconds(step)
+        mebibytes = _peak_mebibytes(step)
+        speedup = first / seconds if first is not None else None
+        first = seconds if first is None else first
+        yield Measurement(name, form, batch, levels, seconds, mebibytes, speedup)
+
+
+def _step_of(loss: Any, embeddings: torch.Tensor, labels: torch.Tensor) -> Callable[[], None]:
+    leaf = embeddings.clone().requires_grad_()
+
+    def step() -> None:
+        leaf.grad = None
+        loss(leaf, labels).backward()
+
+    return step
+
+
+def _cpu_seconds(step: Callable[[], None], *, least: int = 2, budget: float = 2.0) -> float:
+    """Best CPU time of at least ``least`` runs, more while they fit into ``budget`` seconds."""
+    best, spent, runs = float("inf"), 0.0, 0
+    while runs < least or (spent < budget and runs < 200):
+        start = time.process_time()
+        step()
+        used = time.process_time() - start
+        best, spent, runs = min(best, used), spent + used, runs + 1
+        if used > 4:
+            break  # long enough to be steady
+    return best
+
+
+def _peak_mebibytes(step: Callable[[], None]) -> float | None:
+    """Peak resident memory of one run beyond what was resident before it; Linux only."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None)
+    # Blocks that go back to the system when freed, so that each run shows its own; a heap again afterwards.
+    libc.mallopt(_M_MMAP_THRESHOLD, 1 << 16)
+    libc.malloc_trim(0)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
+        before = _status("VmRSS")
+        step()
+        return max(0.0, (_status("VmHWM") - before) / 1024)
+    except OSError:
+        return None
+    finally:
+        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)
+        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
+
+
+def _status(key: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+    return int(line.split()[1])
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _same(loss: _Cube) -> _Cube:
+    return loss
+
+
+class _Fine:
+    """A loss of pytorch-metric-learning on the finest labels."""
+
+    def __init__(self, loss: Any) -> None:
+        self.loss = loss
+
+    def __call__(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = self.loss(embeddings, labels[:, -1])
+        return value
+
+
+class _Cube:
+    """A ranking loss in the straightforward form.
+
+    Args:
+        objective: makes the objective from the items of each level.
+        surrogate: how ranks are made smooth.
+        fine: look at the finest class only.
+    """
+
+    def __init__(
+        self, objective: Callable[[torch.Tensor], Objective], surrogate: Surrogate, *, fine: bool = False
+    ) -> None:
+        self.objective, self.surrogate, self.fine = objective, surrogate, fine
+
+    def __call__(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        levels = shared_levels(labels, labels)
+        depth = labels.shape[1]
+        if self.fine:
+            levels, depth = (levels == depth).to(torch.int8), 1
+        levels.fill_diagonal_(-1)
+        objective = self.objective(level_counts(levels, depth))
+        return cube_loss(embeddings @ embeddings.T, levels, objective, self.surrogate)
+
+
+def cube_loss(
+    scores: torch.Tensor, levels: torch.Tensor, objective: Objective, surrogate: Surrogate
+) -> torch.Tensor:
+    """The ranking loss of `happier.losses` as its formula reads: autograd through ``[Q, N, N]`` tensors."""
+    weights = objective.weights.to(scores.dtype).gather(1, levels.clamp(min=0).long())  # [Q, N]
+    t = scores[:, None, :] - scores[:, :, None]  # [Q, k, j]
+    other, own = levels[:, None, :], levels[:, :, None]
+    seen = (other >= 0) & ~torch.eye(levels.shape[1], dtype=torch.bool)
+    if isinstance(surrogate, StepSurrogate):
+        p = surrogate
+        sigmoid = torch.sigmoid(t / p.tau)
+        line = p.rho * (t - p.delta) + p.line_offset
+        down = torch.where(t > p.delta, line, torch.where(t > 0, sigmoid + p.start, sigmoid))
+        up = torch.where(t > 0, (p.nu * t + p.mu).clamp(max=1.0), p.gamma * t)
+        ahead = (t > 0).to(t.dtype)
+        ranks = torch.where(other < own, down, ahead)
+        graded = torch.where(other > own, up, ahead)
+    else:
+        ranks = graded = torch.sigmoid(t / surrogate.tau)
+    rank = 1 + (ranks * seen).sum(2)
+    if objective.kind == AP:
+        least = torch.minimum(weights[:, None, :], weights[:, :, None])
+        gain = (weights + (graded * least * seen).sum(2)) / rank
+    elif objective.kind == NDCG:
+        gain = weights / torch.log2(1 + rank)
+    else:
+        inside = torch.sigmoid((objective.cuts - rank[:, :, None]) / objective.temperature)
+        gain = (objective.cut_weights[:, None, :] * inside).sum(2).to(rank.dtype)
+    values = (gain * (levels > 0)).sum(1)
+    return 1 - values[objective.valid].mean()
