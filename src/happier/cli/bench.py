@@ -68,8 +68,8 @@ def bench_loss(
     if share:
         Console().print(
             f"Step of {share.backbone} at {share.size} px, batch {share.batch} (model timed on "
-            f"{share.measured} images): model {share.model_seconds:.1f} s, H-AP loss {1000 * share.loss_seconds:.1f} ms "
-            f"= {100 * share.share:.3f}% of the step"
+            f"{share.measured} images): model {share.model_seconds:.1f} s, "
+            f"H-AP loss {1000 * share.loss_seconds:.1f} ms = {100 * share.share:.3f}% of the step"
         )
 
 
