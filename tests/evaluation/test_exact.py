@@ -139,8 +139,8 @@ def test_memory_mapped_gallery(tmp_path):
 def test_kernel_equals_torch_on_real_valued_scores_of_deep_trees(kind):
     """Enough positives for the sort's second pass and the table, with and without equal relevances."""
     generator = np.random.default_rng(5)
-    labels = world.random_labels(generator, 1500, 5, classes=2)
-    vectors = generator.standard_normal((1500, 16)).astype(kind)
+    labels = world.random_labels(generator, 600, 5, classes=2)
+    vectors = generator.standard_normal((600, 16)).astype(kind)
     for relevance in relevances(5):
         fast = happier.evaluate(vectors, labels, relevance=relevance, ks=KS)
         plain = happier.evaluate(vectors, labels, relevance=relevance, ks=KS, engine="torch")

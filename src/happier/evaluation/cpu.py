@@ -34,17 +34,30 @@ class Tallies:
 
 
 def scores_of(
-    queries: Vectors, chosen: Chosen, gallery: Vectors, again: Any, earlier: Any, out: npt.NDArray[Any]
+    queries: Vectors,
+    chosen: Chosen,
+    gallery: Vectors,
+    again: Any,
+    earlier: Any,
+    out: npt.NDArray[Any],
+    pool: ThreadPoolExecutor | None = None,
+    threads: int = 1,
 ) -> npt.NDArray[Any]:
     """Scores of the chosen queries against the whole gallery, written into ``out``."""
     rows = queries.array(chosen, dtype=out.dtype)
     block = out[: len(rows)]
     values = gallery.values
-    if type(values) is np.ndarray and values.dtype == out.dtype and values.flags.c_contiguous:
-        np.matmul(rows, values.T, out=block)
-    else:  # cast, or read from disk, piece by piece
-        for start, stop in gallery.pieces():
-            np.matmul(rows, gallery.array(slice(start, stop), dtype=out.dtype).T, out=block[:, start:stop])
+    in_memory = type(values) is np.ndarray and values.dtype == out.dtype and values.flags.c_contiguous
+
+    def fill(part: slice) -> None:
+        """Scores of a part of the gallery; cast, or read from disk, piece by piece where it has to be."""
+        pieces = [(part.start, part.stop)] if in_memory else gallery.pieces(part.start, part.stop)
+        for start, stop in pieces:
+            items = gallery.array(slice(start, stop), dtype=out.dtype)
+            np.matmul(rows, items.T, out=block[:, start:stop])
+
+    # Each thread takes a part of the gallery, not of the queries: what BLAS packs, it packs once.
+    list((pool.map if pool else map)(fill, _parts(len(gallery), threads)))
     if len(again):
         block[:, again] = block[:, earlier]
     return block
@@ -93,22 +106,25 @@ def tally(
             discounts, worst, sums[rows], heads[rows, :head],
         )  # fmt: skip
 
-    with threadpool_limits(threads, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    # BLAS's own threads would go on spinning while the kernel runs, so ours are the only ones.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
         for start in range(first, last, rows):
             stop = min(start + rows, last)
-            scores = scores_of(queries, slice(start, stop), gallery, again, earlier, buffer)
-            block = matching.block(slice(start, stop))
+            chosen = slice(start, stop)
+            scores = scores_of(queries, chosen, gallery, again, earlier, buffer, pool, threads)
+            block = matching.block(chosen)
             table = relevance_table(relevance, block)
-            parts = _parts(stop - start, threads)
+            # A few parts each, so that no thread waits long for the others.
+            parts = _parts(stop - start, 4 * threads if threads > 1 else 1)
             jobs = [pool.submit(work, part, block, scores, table, start - first) for part in parts]
             for job in jobs:
                 job.result()
     return Tallies(sums, heads)
 
 
-def _parts(rows: int, threads: int) -> list[slice]:
-    """Split rows among the threads, a few parts each so that none waits long for the others."""
-    edges = np.linspace(0, rows, min(rows, 4 * threads if threads > 1 else 1) + 1).astype(int)
+def _parts(rows: int, number: int) -> list[slice]:
+    """Split rows into parts of nearly the same size."""
+    edges = np.linspace(0, rows, min(rows, number) + 1).astype(int)
     return [slice(int(a), int(b)) for a, b in pairwise(edges)]
 
 

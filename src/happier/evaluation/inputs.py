@@ -26,9 +26,11 @@ class Vectors:
     def __init__(self, values: Any, *, name: str = "embeddings") -> None:
         if not isinstance(values, np.ndarray | torch.Tensor):
             values = np.asarray(values)
-        self.values: Final[npt.NDArray[Any] | torch.Tensor] = (
-            values.detach() if isinstance(values, torch.Tensor) else values
-        )
+        if isinstance(values, torch.Tensor):
+            values = values.detach()
+            if values.device.type == "cpu" and values.dtype != torch.bfloat16:  # numpy has no such type
+                values = values.numpy()
+        self.values: Final[npt.NDArray[Any] | torch.Tensor] = values
         self.name: Final = name
         if values.ndim != 2:
             raise InputError(
