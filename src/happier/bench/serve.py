@@ -151,6 +151,8 @@ def _server(index: Path) -> Iterator[tuple[str, psutil.Process]]:
     finally:
         process.terminate()
         process.wait(20)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 async def _hold(

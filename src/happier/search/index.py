@@ -17,12 +17,19 @@ from happier.data import Manifest
 from happier.errors import InputError, SearchError
 from happier.search import store
 from happier.search.engine import Branch, Engine, Positions, Scope, Vectors, create_engine, open_engine
-from happier.taxonomy import UNKNOWN
+from happier.search.items import (
+    POSITION,
+    branches,
+    check_vectors,
+    first_of_each_id,
+    merge_items,
+    split_path,
+    write_items,
+)
 
 if TYPE_CHECKING:
     from happier.encoder import Encoder
 
-POSITION = "position"
 # Rebuild when more than this share of the rows belongs to deleted images.
 MAX_DEAD_SHARE = 0.25
 
@@ -107,7 +114,7 @@ class Index:
         directory = Path(directory)
         store.check_target(directory, overwrite=overwrite)
         old = open_or_none(directory)
-        manifest, vectors = _first_of_each_id(manifest, check_vectors(vectors, rows=len(manifest)))
+        manifest, vectors = first_of_each_id(manifest, check_vectors(vectors, rows=len(manifest)))
         if encoder is not None and encoder.fingerprint != fingerprint:
             raise SearchError("the encoder is not the model that made the vectors: their fingerprints differ")
         chosen = dict(options or {})
@@ -134,7 +141,7 @@ class Index:
                     model="model" if encoder is not None else None,
                 )
                 store.append_vectors(part / head.vectors, vectors, after=0)
-                _write_items(part / head.items, manifest, np.arange(len(vectors)))
+                write_items(part / head.items, manifest, np.arange(len(vectors)))
                 store.write_head(part, head)
         except BaseException:
             built.discard()
@@ -383,7 +390,7 @@ class Index:
             raise SearchError(
                 f"the index has the levels {list(self.levels)}, the manifest {list(manifest.levels)}"
             )
-        new, vectors = _first_of_each_id(
+        new, vectors = first_of_each_id(
             manifest, check_vectors(vectors, rows=len(manifest), dim=self.head.dim)
         )
         known = [one for one in new.ids() if str(one) in self._row_of_id]
@@ -391,7 +398,7 @@ class Index:
             raise SearchError(
                 f"{len(known)} of these images are already in the index, e.g. {known[0]!r}; delete them first"
             )
-        merged = _merge(self.items, new)
+        merged = merge_items(self.items, new)
         start = self.head.rows
         self._engine.add(vectors, branches(new), start=start)
         store.append_vectors(self.directory / self.head.vectors, vectors, after=start)
@@ -451,7 +458,7 @@ class Index:
         stem = f"engine-{generation}"
         settings = self._engine.write(self.directory, stem)
         items = f"items-{generation}.parquet"
-        _write_items(self.directory / items, manifest, positions)
+        write_items(self.directory / items, manifest, positions)
         for name in (items, settings.get("file")):
             if name:
                 store.sync(self.directory / name)
@@ -466,6 +473,7 @@ class Index:
         )
         store.write_head(self.directory, head)
         store.remove_stale(self.directory, head)
+        self._engine.close()
         self._load()
 
     def close(self) -> None:
@@ -479,78 +487,3 @@ def open_or_none(directory: Path) -> Index | None:
         return Index(directory)
     except (SearchError, OSError):
         return None
-
-
-def split_path(path: str) -> Branch:
-    r"""Names of a class path; ``\/`` is a slash within a name.
-
-    >>> split_path("animals/birds")
-    ('animals', 'birds')
-    """
-    hidden = path.strip("/").replace(r"\/", "\0")
-    return tuple(name.replace("\0", "/") for name in hidden.split("/") if name)
-
-
-def branches(manifest: Manifest) -> list[Branch]:
-    """Class names of each row, coarse first, down to what is known."""
-    columns = [manifest.table[level].tolist() for level in manifest.levels]
-    return [tuple(name for name in names if name) for names in zip(*columns, strict=True)]
-
-
-def check_vectors(vectors: Any, *, rows: int | None = None, dim: int | None = None) -> Vectors:
-    """Unit vectors as float32 ``[N, D]``.
-
-    Raises:
-        InputError: another shape, not finite, or not of unit length.
-    """
-    array = np.asarray(vectors)
-    if array.ndim != 2 or not array.size or array.dtype.kind != "f":
-        raise InputError(
-            f"vectors must be floats [images, dimension], got shape {array.shape} of {array.dtype}"
-        )
-    if rows is not None and len(array) != rows:
-        raise InputError(f"there must be one vector for each image: {rows} images, {len(array)} vectors")
-    if dim is not None and array.shape[1] != dim:
-        raise InputError(f"the index's vectors have {dim} dimensions, these have {array.shape[1]}")
-    array = array.astype(np.float32, copy=False)
-    for first in range(0, len(array), 65_536):
-        lengths = np.linalg.norm(array[first : first + 65_536], axis=1)
-        # NaN fails this comparison too.
-        if not np.all(np.abs(lengths - 1) < 1e-2):
-            row = first + int(np.argmax(~(np.abs(lengths - 1) < 1e-2)))
-            raise InputError(
-                f"vectors must have unit length; row {row} has length {lengths[row - first]:.4g}"
-            )
-    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
-
-
-def known_depth(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """How many levels of each label row are known."""
-    return np.asarray((labels != UNKNOWN).sum(axis=1), dtype=np.int64)
-
-
-def _first_of_each_id(manifest: Manifest, vectors: Vectors) -> tuple[Manifest, Vectors]:
-    """Rows without a repeated id (an image may be both query and gallery)."""
-    again = pd.Series(manifest.ids()).duplicated().to_numpy()
-    if not again.any():
-        return manifest, vectors
-    keep = np.flatnonzero(~again)
-    return manifest.take(keep), vectors[keep]
-
-
-def _write_items(path: Path, manifest: Manifest, positions: Positions) -> None:
-    table = manifest.table.assign(**{POSITION: positions})
-    levels, root = manifest.levels, manifest.root
-    Manifest(table, levels=levels, root=root, name=manifest.name, credits=manifest.credits).write(path)
-
-
-def _merge(first: Manifest, second: Manifest) -> Manifest:
-    """Both tables' rows; paths of the second stay valid where its root is another one."""
-    table, other = first.table, second.table
-    if second.root != first.root:
-        other = other.assign(path=[str(file) for file in second.files()])
-    if ("id" in table) != ("id" in other):
-        table, other = table.assign(id=first.ids()), other.assign(id=second.ids())
-    columns = [name for name in table.columns if name != POSITION]
-    both = pd.concat([table[columns], other.reindex(columns=columns, fill_value="")], ignore_index=True)
-    return Manifest(both, levels=first.levels, root=first.root, name=first.name, credits=first.credits)

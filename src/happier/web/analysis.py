@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from happier.evaluation import evaluate, retrieve
-from happier.search.index import Index, known_depth
+from happier.search.index import Index
+from happier.search.items import known_depth
 from happier.taxonomy import UNKNOWN
 
 SHOWN = 10

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from happier.search.index import Hit, split_path
+from happier.search.index import Hit
+from happier.search.items import split_path
 from happier.web import schemas
 from happier.web.explorer import Explorer, Query, Side
 from happier.web.tree import Node

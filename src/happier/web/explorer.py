@@ -17,7 +17,8 @@ from PIL.Image import Image
 
 from happier.errors import InputError, SearchError
 from happier.evaluation import evaluate_ranking
-from happier.search.index import Hit, Index, split_path
+from happier.search.index import Hit, Index
+from happier.search.items import split_path
 from happier.taxonomy import UNKNOWN, shared_levels
 from happier.web import pictures
 from happier.web.analysis import SHOWN, Analysis, analyse
