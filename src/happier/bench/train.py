@@ -101,7 +101,7 @@ def _measure(what: str, config: TrainConfig, tell: Callable[[str], None]) -> Row
         loop.append(time.process_time() - mark)
         tell(f"{what}: step {done} of {total}")
         started = time.process_time()
-        twin(images).backward(gradient)  # type: ignore[no-untyped-call]
+        twin(images).backward(gradient)
         bare.append(time.process_time() - started)
         twin.zero_grad()
         mark = time.process_time()

@@ -1,0 +1,40 @@
+"""Two ranks under torchrun are one rank with the same global batch."""
+
+import pytest
+import torch
+
+from happier.training.checkpoint import read_checkpoint
+from happier.training.compose import compose
+from happier.training.loop import train
+
+TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
+
+
+@pytest.mark.slow
+def test_two_ranks_end_with_the_weights_of_one(small, tmp_path, happier):
+    options = [
+        *small,
+        "training.epochs=7",  # 21 steps
+        "training.warmup_epochs=1",
+        "model.freeze_batch_norm=true",
+        "optimizer=sgd",  # Adam would turn rounding of tiny gradients into steps of full size
+        "evaluation.every=7",
+    ]
+    train(compose([*options, f"run={tmp_path}/one"]))
+    happier("train", *options, f"run={tmp_path}/two", launcher=TWO_RANKS)
+    one, two = (read_checkpoint(tmp_path / name / "checkpoint" / "last.ckpt") for name in ("one", "two"))
+    assert one["position"]["step"] == two["position"]["step"] == 21
+    for part in ("encoder", "criterion"):
+        for name, tensor in one[part].items():
+            torch.testing.assert_close(two[part][name], tensor, atol=1e-5, rtol=0, msg=name)
+    assert two["position"]["best"] == pytest.approx(one["position"]["best"], abs=1e-3)
+
+
+@pytest.mark.slow
+def test_two_ranks_in_micro_batches_end_with_the_weights_of_one_pass(small, tmp_path, happier):
+    options = [*small, "training.epochs=2", "model.freeze_batch_norm=true", "optimizer=sgd"]
+    train(compose([*options, f"run={tmp_path}/one"]))
+    happier("train", *options, f"run={tmp_path}/two", "training.micro_batch=6", launcher=TWO_RANKS)
+    one, two = (read_checkpoint(tmp_path / name / "checkpoint" / "last.ckpt") for name in ("one", "two"))
+    for name, tensor in one["encoder"].items():
+        torch.testing.assert_close(two["encoder"][name], tensor, atol=1e-5, rtol=0, msg=name)
