@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from happier.errors import TrainingError
 
 # Freed tensors stay with the process instead of going back to the system at every step.
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 _POLL_SECONDS = 0.5
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,7 @@ def train_together(jobs: Sequence[Job], tell: Callable[[int], None], *, log_fold
     cores = _usable_cores()
     side_by_side = max(1, min(len(jobs), cores))
     running: list[tuple[Job, subprocess.Popen[bytes]]] = []
+    before = _on_sigterm(_interrupt)
     try:
         while waiting or running:
             while waiting and len(running) < side_by_side:
@@ -90,6 +97,20 @@ def train_together(jobs: Sequence[Job], tell: Callable[[int], None], *, log_fold
             process.terminate()
         for _, process in running:
             process.wait()
+        _on_sigterm(before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM as Ctrl-C: without it the jobs would be left running on their own."""
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _on_sigterm(handler: Handler) -> Handler:
+    """Set what SIGTERM does and return what it did; only the main thread may."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, handler if handler is not None else signal.SIG_DFL)
 
 
 def _start(job: Job, threads: int, log_folder: Path) -> subprocess.Popen[bytes]:
