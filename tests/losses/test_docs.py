@@ -1,0 +1,32 @@
+"""The examples of the guide run, and its tables name what exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from happier import Taxonomy
+from happier.losses import LOSSES, build_loss
+
+GUIDE = Path(__file__).parents[2] / "docs" / "losses.md"
+
+
+def test_examples_run():
+    torch.manual_seed(0)
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL):
+        exec(block, names)
+
+
+def test_every_loss_is_in_the_guide():
+    assert set(LOSSES) <= set(re.findall(r"`(\w+)`", GUIDE.read_text()))
+
+
+def test_lines_of_the_table_build():
+    taxonomy = Taxonomy.from_labels([[0, 0], [0, 1], [1, 2]])
+    lines = re.findall(r"`(build_loss\(.*?\))`", GUIDE.read_text())
+    assert len(lines) >= 15
+    for line in lines:
+        eval(line, {"build_loss": build_loss, "taxonomy": taxonomy, "dim": 4})
