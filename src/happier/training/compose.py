@@ -77,14 +77,16 @@ def sweep(overrides: Sequence[str], run: Callable[[TrainConfig], None]) -> None:
     Raises:
         ConfigError: a combination is faulty; nothing is run then.
     """
-    parsed = _parser().parse_overrides(list(overrides))
+    try:
+        parsed = _parser().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise _faulty([_first_line(error)]) from error
     for job in _combinations(parsed):
         compose(job)
     _register()
 
     def task(_: DictConfig) -> None:
-        job = [text for text in HydraConfig.get().overrides.task if not text.startswith("hydra.")]
-        run(compose(job))
+        run(compose(list(HydraConfig.get().overrides.task)))
 
     with _as_hydra_reads_it(["happier train", *overrides, "--multirun"]):
         hydra_main(config_path=f"pkg://{_MODULE}", config_name=_NAME, version_base="1.3")(task)()
@@ -114,13 +116,15 @@ def _parse(overrides: Sequence[str]) -> tuple[list[Override], list[Override], li
         except HydraException:
             faults.append(f"{text!r} is not of the form key=value")
             continue
+        if override.is_hydra_override():
+            continue  # of the sweeper and the launcher
         if override.is_sweep_override():
             faults.append(f"{text!r} has several values: add -m for a sweep, or quote the value")
         elif override.is_add() or override.is_delete() or override.is_force_add():
             faults.append(f"{text!r}: keys cannot be added or removed; write key=value")
         elif override.key_or_group in _GROUPS:
             choices.append(override)
-        elif not override.key_or_group.startswith("hydra."):
+        else:
             values.append(override)
     return choices, values, faults
 
@@ -208,7 +212,7 @@ def _run_name(config: TrainConfig, overrides: Iterable[str]) -> str:
     parts = [config.recipe, str(config.loss["name"])]
     for text in sorted(overrides):
         key = text.split("=")[0]
-        if key not in _NOT_IN_NAME and not key.startswith("hydra."):
+        if key not in _NOT_IN_NAME and not key.startswith(("hydra.", "hydra/")):
             parts.append(text.replace("/", "_"))
     return "runs/" + "-".join(parts)
 
