@@ -52,7 +52,7 @@ def command(photos, out):
 
 def test_the_whole_demo(photos, tmp_path):
     out = tmp_path / "demo"
-    # Stopped as soon as a model has begun to learn; the signal reaches the demo alone, which ends its trainings.
+    # Stopped as soon as a model has begun to learn; the signal reaches the demo alone.
     process = subprocess.Popen(
         command(photos, out), stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -57,9 +57,9 @@ def evaluate(
 
     from happier.cli.progress import image_progress
     from happier.errors import OptionError
-    from happier.evaluation.stored import to_json, write_json, write_per_query
     from happier.relevance import HierarchyRelevance
     from happier.report.comparison import compare_runs, store
+    from happier.report.stored import to_json, write_json, write_per_query
     from happier.report.table import to_latex
     from happier.report.text import dyml_table, metrics_table, published_table
     from happier.runs import read_run

@@ -9,10 +9,10 @@ from typing import Any
 from happier.evaluation.exact import PAPER_RELEVANCE, Ties
 from happier.evaluation.protocol import Evaluation, evaluate_manifest
 from happier.evaluation.published import PUBLISHED, PublishedTable
-from happier.evaluation.stored import write_json, write_per_query
 from happier.relevance import Relevance
 from happier.report.collect import check_same_rows, with_different_names
 from happier.report.data import Metric
+from happier.report.stored import write_json, write_per_query
 from happier.report.table import metric_rows
 from happier.runs import Run
 
