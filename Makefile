@@ -48,7 +48,7 @@ format: $(STAMP) ## Format and fix what can be fixed by machine
 	$(BIN)/ruff format .
 
 docs: $(STAMP) ## Build the documentation site into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove .venv and everything built
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -1,7 +1,10 @@
 """What README and docs say works: Python blocks run, commands and options exist, links lead somewhere."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,14 @@ def test_relative_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not re.match(r"[a-z]+:", link):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    mkdocs = Path(sys.executable).with_name("mkdocs")
+    done = subprocess.run(
+        [mkdocs, "build", "--strict", "--site-dir", tmp_path / "site"],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "HAPPIERLoss" in (tmp_path / "site" / "api" / "losses" / "index.html").read_text()
