@@ -2,11 +2,13 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -252,6 +254,39 @@ def test_half_precision_trains(small, tmp_path):
 def test_the_split_that_is_watched_must_be_there(small, tmp_path):
     with pytest.raises(happier.HappierError, match=r"evaluation\.every=0"):
         train(compose([*small, f"run={tmp_path}/run", "evaluation.every=1", "evaluation.split=val"]))
+
+
+def test_a_full_disk_is_told(small, tmp_path):
+    config = compose([*small, f"run={tmp_path}/run", "training.log_every=1", "training.checkpoint_steps=100"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill_the_disk(done, _):
+        if done == 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (400, hard))
+
+    try:
+        with pytest.raises(TrainingError, match=r"cannot write to .* free some space"):
+            train(config, progress=fill_the_disk)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_several_test_sets_are_averaged(shapes, small, tmp_path):
+    """As in DyML: each test set has its own queries and gallery, labelled at one level."""
+    manifest = happier.data.Manifest.read(shapes)
+    train_rows, test = manifest.select("train").table, manifest.select("test").table
+    parts = [train_rows]
+    for name, level in (("coarse", "kind"), ("fine", "item")):
+        label = test["kind"] + test["item"] if level == "item" else test["kind"]
+        for split in ("query", "gallery"):
+            parts.append(test.assign(split=split, set=name, kind=label, item=""))
+    table = pd.concat(parts, ignore_index=True)
+    several = happier.data.Manifest(table, levels=manifest.levels, root=manifest.root)
+    path = several.write(tmp_path / "several.parquet")
+    options = [f"data.manifest={path}", f"run={tmp_path}/run", "training.epochs=1", "evaluation.every=1"]
+    metrics = train(compose([*small, *options])).metrics
+    assert lines(tmp_path / "run")[-1]["split"] == "query"
+    assert metrics["H-AP"] == pytest.approx((metrics["coarse:H-AP"] + metrics["fine:H-AP"]) / 2)
 
 
 @pytest.mark.slow

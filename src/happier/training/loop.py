@@ -19,7 +19,7 @@ from happier.training.config import TrainConfig
 from happier.training.gradient import batch_gradient
 from happier.training.log import RunLog
 from happier.training.optimization import Schedule, build_optimizer, build_proxy_optimizer
-from happier.training.run import open_run
+from happier.training.run import open_run, writing_to
 from happier.training.setup import (
     build_criterion,
     build_encoder,
@@ -113,7 +113,7 @@ def train(config: TrainConfig, *, progress: Progress | None = None) -> TrainResu
         resume_at=at.log_size,
         tensorboard=training.tensorboard,
     )
-    with log, noted_signals() as signals:
+    with writing_to(run_dir), log, noted_signals() as signals:
 
         def save(*, best: bool = False) -> None:
             if fabric.is_global_zero:

@@ -9,6 +9,9 @@ tensorboard/
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
 from happier.data.atomic import atomic_file
-from happier.errors import ConfigError
+from happier.errors import ConfigError, TrainingError
 from happier.training.config import TrainConfig, differences, to_yaml
 
-__all__ = ["open_run", "read_config"]
+__all__ = ["open_run", "read_config", "writing_to"]
 
 CONFIG_FILE = "config.yaml"
 
@@ -49,6 +52,24 @@ def open_run(config: TrainConfig) -> Path:
     with atomic_file(directory / CONFIG_FILE) as part:
         part.write_text(to_yaml(config))
     return directory
+
+
+@contextmanager
+def writing_to(directory: Path) -> Iterator[None]:
+    """Turn a full disk, or one that cannot be written to, into an error that says what to do.
+
+    Raises:
+        TrainingError: in the place of the system's own error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
+            raise
+        raise TrainingError(
+            f"cannot write to {directory} ({error.strerror}); the last checkpoint is intact: free some "
+            "space, then run the same command again"
+        ) from error
 
 
 def read_config(directory: Path) -> dict[str, Any]:
