@@ -5,6 +5,9 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import torch
@@ -252,6 +255,38 @@ def test_state_survives_a_round_trip(name):
 def test_bad_input(arguments, message):
     with pytest.raises(InputError, match=message):
         happier.losses.HAPLoss()(*arguments)
+
+
+def test_not_a_number_shows():
+    """A model that diverged gives NaN, not a plausible loss."""
+    labels = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 2]])
+    embeddings = torch.eye(4)
+    embeddings[1, 1] = torch.nan
+    for form in ("kernel", "torch"):
+        for name in ("hap", "hap_sigmoid", "smooth_ap", "sup_ndcg"):
+            assert build(name, labels, dim=4, form=form)(embeddings, labels).isnan()
+    with pytest.raises(InputError, match="must be a float tensor, got ndarray"):
+        happier.losses.HAPLoss()(embeddings.numpy(), labels)
+
+
+def test_light_imports():
+    """The losses need torch, numpy and numba alone; only triplets ask for more, when they are made."""
+    script = """
+        import sys
+        for name in ("pytorch_metric_learning", "pandas", "timm", "lightning", "torchvision", "faiss"):
+            sys.modules[name] = None
+        import torch
+        from happier.errors import MissingExtraError
+        from happier.losses import HAPLoss, TripletLoss
+        HAPLoss()(torch.eye(2), torch.tensor([0, 0]))
+        try:
+            TripletLoss()
+        except MissingExtraError as error:
+            assert "happier[train]" in str(error)
+        else:
+            raise AssertionError
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
 
 
 def test_every_loss_has_a_name():

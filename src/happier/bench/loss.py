@@ -172,7 +172,10 @@ def _hap_forms(batch: int) -> dict[str, Callable[[], Any]]:
 
 
 def _other_losses(batch: int) -> dict[str, dict[str, Callable[[], Any]]]:
-    from pytorch_metric_learning import losses as pml
+    try:
+        from pytorch_metric_learning import losses as pml
+    except ImportError as error:
+        raise MissingExtraError("pytorch-metric-learning", "train") from error
 
     def ap(counts: torch.Tensor) -> Objective:
         return Objective.ap(counts, LevelRelevance([1.0])(counts))

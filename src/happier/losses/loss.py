@@ -113,6 +113,8 @@ class RetrievalLoss(nn.Module, ABC):
             if ref_embeddings is not None:
                 raise InputError("ref_emb and ref_embeddings are two names of one argument: give one of them")
             ref_embeddings = ref_emb
+        if not isinstance(embeddings, torch.Tensor):
+            raise InputError(f"embeddings must be a float tensor, got {type(embeddings).__name__}")
         # Ranks and softmaxes need float32: half precision cannot tell neighbouring scores apart.
         with torch.autocast(embeddings.device.type, enabled=False):
             batch = _checked(embeddings, labels, ref_embeddings, ref_labels, query_positions, indices_tuple)
