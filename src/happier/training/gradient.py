@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from happier.losses import gather_across_ranks
+
 __all__ = ["batch_gradient", "seed_everything_at"]
 
 
@@ -56,8 +58,8 @@ def batch_gradient(
         local = torch.cat([embed(number) for number in range(len(chunks))]) if len(chunks) > 1 else embed(0)
 
     # Every rank has the whole batch, and so the whole loss: the proxies' gradients agree without a reduction.
-    everything = _gather(fabric, local.detach()).requires_grad_()
-    loss: Tensor = criterion(everything, _gather(fabric, labels))
+    everything = gather_across_ranks(local.detach()).requires_grad_()
+    loss: Tensor = criterion(everything, gather_across_ranks(labels))
     loss.backward()  # type: ignore[no-untyped-call]
     assert everything.grad is not None
     own = everything.grad[fabric.global_rank * len(local) : (fabric.global_rank + 1) * len(local)]
@@ -77,10 +79,3 @@ def seed_everything_at(seed: int, step: int, rank: int, part: int) -> None:
     """Make what the network draws a function of these numbers: there is no state to save and restore."""
     mixed = np.random.SeedSequence((seed, step, rank, part)).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(mixed))
-
-
-def _gather(fabric: Any, tensor: Tensor) -> Tensor:
-    if fabric.world_size == 1:
-        return tensor
-    gathered: Tensor = fabric.all_gather(tensor.contiguous())
-    return gathered.flatten(0, 1)

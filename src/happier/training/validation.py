@@ -10,6 +10,7 @@ import torch
 import happier
 from happier.errors import ManifestError
 from happier.evaluation.protocol import searches, splits_to_search
+from happier.losses import gather_across_ranks
 from happier.training.batches import EvaluationBatches
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ class Validation:
     def __call__(self, encoder: Encoder) -> dict[str, float]:
         """The summary; over several test sets their plain mean, and each under its own name."""
         vectors = self._embed(encoder)
-        summary: dict[str, float] | None = None
-        if self._fabric.is_global_zero:
-            summaries = {
+        # Every rank calls with the same vectors: the queries are shared out, and each rank gets the whole.
+        return _together(
+            {
                 search.name: happier.evaluate(
                     **search.arguments(vectors, self._rows),
                     relevance=self._relevance,
@@ -58,9 +59,7 @@ class Validation:
                 ).summary
                 for search in self._searches
             }
-            summary = _together(summaries)
-        result: dict[str, float] = self._fabric.broadcast(summary)
-        return result
+        )
 
     def _embed(self, encoder: Encoder) -> np.ndarray[Any, np.dtype[np.float32]]:
         rank, world, total = self._fabric.global_rank, self._fabric.world_size, len(self._rows)
@@ -70,13 +69,7 @@ class Validation:
                 encoder(self._fabric.to_device(images)).float() for images in self._batches.rows(first, last)
             ]
         vectors = torch.cat(own) if own else torch.empty(0, encoder.dim, device=self._fabric.device)
-        if world > 1:
-            # Ranks may differ by one row: pad, gather, cut.
-            sizes = [total * (r + 1) // world - total * r // world for r in range(world)]
-            padded = torch.zeros(max(sizes), encoder.dim, device=vectors.device)
-            padded[: len(vectors)] = vectors
-            gathered = self._fabric.all_gather(padded)
-            vectors = torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
+        vectors = gather_across_ranks(vectors)
         return vectors.cpu().numpy()
 
 
