@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,8 @@ from happier.taxonomy import UNKNOWN
 SHOWN = 10
 # Pairs of query and image to compare: about a minute of one core at 512 dimensions.
 MAX_PAIRS = 4_000_000_000
+# So many at a time, between which the work can be stopped.
+PAIRS_AT_ONCE = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,10 @@ class Analysis:
         return np.asarray(self.possible - self.levels[:, 0], dtype=np.int64)
 
 
-def analyse(index: Index, *, seed: int = 0, max_pairs: int = MAX_PAIRS) -> Analysis | None:
-    """Ask the index for each of its own labelled images; None where there are none.
+def analyse(
+    index: Index, *, seed: int = 0, max_pairs: int = MAX_PAIRS, stop: threading.Event | None = None
+) -> Analysis | None:
+    """Ask the index for each of its own labelled images; None where there are none, or where it was stopped.
 
     The ranking is exact whatever the index's engine, and the query is never its own result.
     """
@@ -69,18 +75,17 @@ def analyse(index: Index, *, seed: int = 0, max_pairs: int = MAX_PAIRS) -> Analy
         labelled = np.sort(np.random.default_rng(seed).choice(labelled, size=wanted, replace=False))
     vectors, labels = index.vectors, index.labels
     numbers = np.arange(len(index))
-    queries = (vectors[labelled], labels[labelled], vectors, labels, numbers[labelled], numbers)
-    result = evaluate(*queries, ks=(SHOWN,), distributed=False)
-    found = retrieve(*queries, k=min(SHOWN, len(index) - 1))
-    return Analysis(
-        rows=labelled,
-        h_ap=np.asarray(result.per_query["H-AP"]),
-        severity=np.asarray(result.per_query[f"severity@{SHOWN}"]),
-        results=found.indices,
-        scores=found.scores,
-        levels=found.levels,
-        possible=_possible(labels)[labelled],
-    )
+    step = max(256, PAIRS_AT_ONCE // len(index))
+    parts: list[tuple[npt.NDArray[Any], ...]] = []
+    for rows in (labelled[first : first + step] for first in range(0, len(labelled), step)):
+        if stop is not None and stop.is_set():
+            return None
+        queries = (vectors[rows], labels[rows], vectors, labels, numbers[rows], numbers)
+        values = evaluate(*queries, ks=(SHOWN,), distributed=False).per_query
+        found = retrieve(*queries, k=min(SHOWN, len(index) - 1))
+        parts.append((values["H-AP"], values[f"severity@{SHOWN}"], found.indices, found.scores, found.levels))
+    h_ap, severity, results, scores, levels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Analysis(labelled, h_ap, severity, results, scores, levels, _possible(labels)[labelled])
 
 
 def _possible(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -103,9 +104,8 @@ class Workers:
 
     def __init__(self, count: int) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="happier-web")
-        # The analysis of a whole index takes long; it must not keep a search waiting.
-        self._slow = ThreadPoolExecutor(1, thread_name_prefix="happier-analysis")
-        self._started: set[str] = set()
+        self._analysing: threading.Thread | None = None
+        self._stop = threading.Event()
 
     async def run(self, work: Callable[[], Answer]) -> Answer:
         """Do it in a thread."""
@@ -113,16 +113,19 @@ class Workers:
 
     def start_analysis(self, explorer: Explorer) -> bool:
         """Begin the analysis of all sides where nobody has; whether it is done."""
-        for side in explorer.sides.values():
-            if side.key not in self._started:
-                self._started.add(side.key)
-                self._slow.submit(side.analysis)
-        return all(side.analysed for side in explorer.sides.values())
+        sides = explorer.sides.values()
+        if self._analysing is None:
+            # Takes long for a large index: it must keep neither a search waiting nor the end of the server.
+            self._analysing = threading.Thread(
+                target=lambda: [side.analysis(self._stop) for side in sides], name="happier-analysis"
+            )
+            self._analysing.start()
+        return all(side.analysed for side in sides)
 
     def close(self) -> None:
         """Finish what runs, drop what waits."""
+        self._stop.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._slow.shutdown(wait=False, cancel_futures=True)
 
 
 def _json_routes(explorer: Explorer, workers: Workers, limits: Limits) -> APIRouter:

@@ -178,11 +178,13 @@ class Side:
             counts=tuple(int(count) for count in counts),
         )
 
-    def analysis(self) -> Analysis | None:
-        """Every image as a query, computed when first asked for."""
+    def analysis(self, stop: threading.Event | None = None) -> Analysis | None:
+        """Every image as a query, computed when first asked for; None without labels, or where it was stopped."""
         with self._analysis_lock:
             if not self._analysed.is_set():
-                self._analysis = analyse(self.index)
+                self._analysis = analyse(self.index, stop=stop)
+                if stop is not None and stop.is_set():
+                    return None
                 if self._analysis is not None:
                     self._h_ap = self._analysis.by_row(len(self.index))
                 self._analysed.set()
