@@ -17,7 +17,11 @@ def test_two_ranks_end_with_the_weights_of_one(small, tmp_path, happier):
         "training.epochs=7",  # 21 steps
         "training.warmup_epochs=1",
         "model.freeze_batch_norm=true",
-        "optimizer=sgd",  # Adam would turn rounding of tiny gradients into steps of full size
+        # Adam would turn the rounding of tiny gradients into steps of full size.
+        "optimizer=sgd",
+        "optimizer.lr=0.001",
+        "optimizer.proxies.name=sgd",
+        "optimizer.proxies.lr=0.001",
         "evaluation.every=7",
     ]
     train(compose([*options, f"run={tmp_path}/one"]))
