@@ -18,7 +18,7 @@ def train(
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            help="recipe=NAME loss=NAME run=DIR data.manifest=FILE key=value ...", metavar="[KEY=VALUE]..."
+            help="recipe=NAME loss=NAME run=DIR data.manifest=FILE key=value ...", metavar="KEY=VALUE"
         ),
     ] = None,
     multirun: Annotated[
