@@ -37,6 +37,10 @@ def demo(
     Example: happier demo --quick
     """
     import json
+    import os
+
+    # Threads that spin while they wait cost a busy machine most of its speed; read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
     from happier.demo import BUDGETS
     from happier.demo import demo as run
