@@ -6,19 +6,16 @@ build: tensors of batch x batch x batch and autograd through them.
 
 from __future__ import annotations
 
-import ctypes
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 
+from happier.bench.measure import cpu_seconds, peak_mebibytes
 from happier.errors import MissingExtraError
 from happier.losses import (
     HAPLoss,
@@ -42,8 +39,6 @@ KERNEL: Final = "kernel"
 PML: Final = "pytorch-metric-learning"
 
 # Of malloc.h.
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
 
 DIM: Final = 512
 PER_CLASS: Final = 4
@@ -145,9 +140,9 @@ def measure_step(
             model.zero_grad()
             model(pictures).sum().backward()
 
-        model_seconds = _cpu_seconds(step, least=2) / images * batch
+        model_seconds = cpu_seconds(step, least=2) / images * batch
         embeddings, labels = toy_batch(batch, 2)
-        loss_seconds = _cpu_seconds(_step_of(HAPLoss(), embeddings, labels))
+        loss_seconds = cpu_seconds(_step_of(HAPLoss(), embeddings, labels))
     share = loss_seconds / (loss_seconds + model_seconds)
     return StepShare("resnet50", size, batch, images, model_seconds, loss_seconds, share)
 
@@ -221,8 +216,8 @@ def _measure(
             progress(f"{name}, {form}, batch {batch}, {levels} levels")
         step = _step_of(make(), embeddings, labels)
         step()  # compiles, warms caches
-        seconds = _cpu_seconds(step)
-        mebibytes = _peak_mebibytes(step)
+        seconds = cpu_seconds(step)
+        mebibytes = peak_mebibytes(step)
         speedup = first / seconds if first is not None else None
         first = seconds if first is None else first
         yield Measurement(name, form, batch, levels, seconds, mebibytes, speedup)
@@ -236,44 +231,6 @@ def _step_of(loss: Any, embeddings: torch.Tensor, labels: torch.Tensor) -> Calla
         loss(leaf, labels).backward()
 
     return step
-
-
-def _cpu_seconds(step: Callable[[], None], *, least: int = 2, budget: float = 2.0) -> float:
-    """Best CPU time of at least ``least`` runs, more while they fit into ``budget`` seconds."""
-    best, spent, runs = float("inf"), 0.0, 0
-    while runs < least or (spent < budget and runs < 200):
-        start = time.process_time()
-        step()
-        used = time.process_time() - start
-        best, spent, runs = min(best, used), spent + used, runs + 1
-        if used > 4:
-            break  # long enough to be steady
-    return best
-
-
-def _peak_mebibytes(step: Callable[[], None]) -> float | None:
-    """Peak resident memory of one run beyond what was resident before it; Linux only."""
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-    # Blocks that go back to the system when freed, so that each run shows its own; a heap again afterwards.
-    libc.mallopt(_M_MMAP_THRESHOLD, 1 << 16)
-    libc.malloc_trim(0)
-    try:
-        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-        before = _status("VmRSS")
-        step()
-        return max(0.0, (_status("VmHWM") - before) / 1024)
-    except OSError:
-        return None
-    finally:
-        libc.mallopt(_M_MMAP_THRESHOLD, 1 << 25)
-        libc.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-
-
-def _status(key: str) -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
-    return int(line.split()[1])
 
 
 @contextmanager

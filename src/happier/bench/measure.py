@@ -12,15 +12,15 @@ from typing import Any
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 
-def cpu_seconds(step: Callable[[], Any], *, least: int = 3, budget: float = 0.5) -> float:
+def cpu_seconds(step: Callable[[], Any], *, least: int = 2, budget: float = 2.0) -> float:
     """Best CPU time of at least ``least`` runs, more while they fit into ``budget`` seconds."""
     best, spent, runs = float("inf"), 0.0, 0
-    while runs < least or (spent < budget and runs < 100):
+    while runs < least or (spent < budget and runs < 200):
         start = time.process_time()
         step()
         used = time.process_time() - start
         best, spent, runs = min(best, used), spent + used, runs + 1
-        if used > 5:
+        if used > 4:  # long enough to be steady
             break
     return best
 
