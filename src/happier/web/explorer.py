@@ -179,7 +179,7 @@ class Side:
         )
 
     def analysis(self, stop: threading.Event | None = None) -> Analysis | None:
-        """Every image as a query, computed when first asked for; None without labels, or where it was stopped."""
+        """Every image as a query, computed when first asked for; None without labels, or when stopped."""
         with self._analysis_lock:
             if not self._analysed.is_set():
                 self._analysis = analyse(self.index, stop=stop)
