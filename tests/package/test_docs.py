@@ -1,5 +1,7 @@
 """What README and docs say works: Python blocks run, commands and options exist, links lead somewhere."""
 
+import ast
+import doctest
 import os
 import re
 import shlex
@@ -20,6 +22,11 @@ def blocks(page, language):
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+def python_blocks(page):
+    fence = r"^(<!-- not run: [^>]*-->\n+)?```python\n(.*?)^```"
+    return re.findall(fence, page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
 def name_of(page):
     return str(page.relative_to(ROOT))
 
@@ -27,11 +34,25 @@ def name_of(page):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
-    """The blocks of a page run one after another, as a reader would paste them."""
+    """The blocks of a page run one after another, as a reader would paste them.
+
+    Of a block under a comment "not run: ..." only the imports are run.
+    """
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
-    for number, block in enumerate(blocks(page, "python"), start=1):
-        exec(compile(block, f"{page.name}, block {number}", "exec"), names)
+    for number, (note, block) in enumerate(python_blocks(page), start=1):
+        tree = ast.parse(block)
+        if note:
+            tree.body = [line for line in tree.body if isinstance(line, ast.Import | ast.ImportFrom)]
+        exec(compile(tree, f"{page.name}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "pycon")], ids=name_of)
+def test_sessions_print_what_they_say(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert failed == 0
+    assert tried > 0
 
 
 def commands():
