@@ -47,7 +47,7 @@ class Budget:
 
 BUDGETS = {
     budget.name: budget
-    for budget in (Budget("quick", 2, 9_000), Budget("default", 8, 36_000), Budget("full", 40, 180_000))
+    for budget in (Budget("quick", 2, 9_000), Budget("default", 9, 40_000), Budget("full", 40, 180_000))
 }
 
 
@@ -279,7 +279,7 @@ def summary_lines(page: Path) -> tuple[str, ...]:
     rows = {row["key"]: row for row in data["metrics"]}
     levels = data["data"]["levels"]
     coarse, fine = levels[0], levels[-1]
-    near = [sum(shares[1:]) for shares in data["severity"]["first_mistake"]]
+    near = [sum(level[-1] for level in shares[1:]) for shares in data["severity"]["shares"]]
 
     def pair(key: str, scale: float = 100.0, digits: int = 1) -> str:
         one, two = (scale * value["mean"] for value in rows[key]["values"])
@@ -295,6 +295,7 @@ def summary_lines(page: Path) -> tuple[str, ...]:
         f"{f'AP, {coarse}':{width}}{pair(f'AP/{coarse}')}",
         f"{f'AP, {fine}':{width}}{pair(f'AP/{fine}')}",
         f"{f'R@1, {fine}':{width}}{pair(f'R@1/{fine}')}",
-        f"First wrong answer still of the right {coarse}: {first} {near[0]:.0%}, {second} {near[1]:.0%} "
+        f"Of the first {data['severity']['ks'][-1]} answers, of the right {coarse}: "
+        f"{first} {near[0]:.0%}, {second} {near[1]:.0%} "
         f"({queries:,} queries of {classes:,} classes).",
     )

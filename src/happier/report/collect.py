@@ -217,18 +217,16 @@ def _title(runs: Sequence[Run], data: DataSet) -> str:
 
 def _headline(runs: Sequence[Run], data: DataSet, main: Metric, mistakes: Severity) -> str:
     """The two sentences that a hurried reader takes away."""
-    near = [sum(shares[1:]) for shares in mistakes.first_mistake]
-    coarse, fine = data.levels[0], data.levels[-1]
+    depth = mistakes.ks[-1]
+    near = [sum(levels[-1] for levels in shares[1:]) for shares in mistakes.shares]
+    coarse = data.levels[0]
     among = f"{data.queries:,} queries of {data.classes[-1]:,} classes"
     if all(run.unseen_classes for run in runs):
         among += " that no model saw in training" if len(runs) > 1 else " that it never saw in training"
     if len(runs) == 1:
         text = f"{runs[0].name} reaches an H-AP of {100 * main.values[0].mean:.1f} on {among}."
         if data.depth > 1:
-            text += (
-                f" When its first answer outside the right {fine} comes, that is still of the right {coarse} "
-                f"in {100 * near[0]:.0f} of 100 cases."
-            )
+            text += f" Of its first {depth} answers, {100 * near[0]:.0f} in 100 are of the right {coarse}."
         return text
     difference = main.values[0].mean - main.values[1].mean
     direction = "above" if difference >= 0 else "below"
@@ -238,7 +236,7 @@ def _headline(runs: Sequence[Run], data: DataSet, main: Metric, mistakes: Severi
     )
     if data.depth > 1:
         text = (
-            f"When {runs[0].name} first goes wrong, its answer is still of the right {coarse} in "
-            f"{100 * near[0]:.0f} of 100 cases; for {runs[1].name} in {100 * near[1]:.0f}. {text}"
+            f"Of the first {depth} answers that {runs[0].name} gives, {100 * near[0]:.0f} in 100 are of the "
+            f"right {coarse}; of those of {runs[1].name}, {100 * near[1]:.0f}. {text}"
         )
     return text
