@@ -47,10 +47,12 @@ def test_show_prints_the_configuration_and_runs_nothing(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_sweep_makes_a_run_of_each(small, tmp_path):
+def test_a_sweep_makes_a_run_of_each(small, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     done = run("train", "-m", *small, "training.epochs=1", "loss=nsm,hap", f"run={tmp_path}/${{loss.name}}")
     assert done.exit_code == 0, done.output
-    assert {path.name for path in tmp_path.iterdir()} == {"nsm", "hap"}
+    assert {path.name for path in tmp_path.iterdir()} == {"nsm", "hap", "runs"}
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {".sweep"}
     assert all((tmp_path / name / "model.safetensors").is_file() for name in ("nsm", "hap"))
 
 

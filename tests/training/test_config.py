@@ -150,7 +150,8 @@ def test_the_default_run_tells_what_was_set():
     assert compose(["seed=1", "recipe=emoji", "loss=nsm"]).run == "runs/emoji-nsm-seed=1"
 
 
-def test_a_sweep_runs_every_combination():
+def test_a_sweep_runs_every_combination(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     seen = []
     sweep(["recipe=small", MANIFEST, "loss=nsm,happier", "seed=0,1"], seen.append)
     assert [(config.loss["name"], config.seed) for config in seen] == [
