@@ -15,9 +15,8 @@ from happier.training.optimization import Schedule, build_optimizer, build_proxy
 
 def _gradients(backbone, micro_batch, *, freeze, direct=False):
     torch.manual_seed(0)
-    encoder = Encoder(
-        backbone, dim=16, freeze_batch_norm=freeze, image_size=160 if "vit" in backbone else None
-    )
+    side = 160 if "vit" in backbone else 32
+    encoder = Encoder(backbone, dim=16, freeze_batch_norm=freeze, image_size=side)
     labels = torch.arange(16)[:, None] // torch.tensor([8, 2])
     criterion = build_loss("happier", taxonomy=Taxonomy.from_labels(labels), dim=16)
     images = torch.randn(16, 3, side, side, generator=torch.Generator().manual_seed(1))
