@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 from happier.errors import HappierError
 
 if TYPE_CHECKING:
-    from happier import data, losses, search, torchmetrics
+    from happier import data as data
+    from happier import losses as losses
+    from happier import search as search
+    from happier import torchmetrics as torchmetrics
     from happier.encoder import Encoder
     from happier.evaluation import compare, evaluate, evaluate_ranking
     from happier.metrics import graded_h_ap

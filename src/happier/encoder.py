@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 import happier
-from happier.data.atomic import atomic_file
+from happier.atomic import atomic_file
 from happier.errors import CheckpointError, InputError, MissingExtraError, OptionError
 from happier.model_card import model_card
 from happier.weights import fingerprint, load_backbone_weights, read_tensors

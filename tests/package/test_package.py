@@ -17,11 +17,12 @@ SOURCE = Path(happier.__file__).parent
 # Each package may import those before it and itself; what is not listed here may import anything but the cli.
 LAYERS = {
     "errors": set(),
+    "atomic": {"errors"},
     "taxonomy": {"errors"},
     "relevance": {"errors"},
     "metrics": {"errors", "taxonomy", "relevance"},
     "losses": {"errors", "taxonomy", "relevance", "metrics"},
-    "evaluation": {"errors", "taxonomy", "relevance", "metrics", "data", "embeddings"},
+    "evaluation": {"atomic", "data", "errors", "metrics", "relevance", "taxonomy"},
     "data": {"errors", "taxonomy", "atomic"},
 }
 

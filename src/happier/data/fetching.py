@@ -13,7 +13,7 @@ from pathlib import Path
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from happier.data.atomic import atomic_file, atomic_folder
+from happier.atomic import atomic_file, atomic_folder
 from happier.data.manifest import Manifest
 from happier.data.sources.prepared import Prepared, Progress, silent
 from happier.data.split import split_by_class

@@ -18,7 +18,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from happier.data.atomic import atomic_file
+from happier.atomic import atomic_file
 from happier.data.faults import table_faults
 from happier.errors import ManifestError
 from happier.taxonomy import UNKNOWN, Taxonomy, path_codes

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 import numpy.typing as npt
 
+from happier.atomic import atomic_file
 from happier.errors import InputError, MissingExtraError, OptionError
 from happier.metrics.schema import Schema
 
@@ -104,14 +105,8 @@ class Result:
         except ImportError as error:
             raise MissingExtraError("pyarrow", "data") from error
         columns = {**(extra or {}), **self.per_query}
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial = target.with_name(target.name + ".partial")
-        try:
-            pq.write_table(pa.table(columns), partial)
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        with atomic_file(Path(path)) as part:
+            pq.write_table(pa.table(columns), part)
 
     def __rich__(self) -> Any:
         from rich.table import Table

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from happier.data.atomic import atomic_file
+from happier.atomic import atomic_file
 
 if TYPE_CHECKING:
     import pandas as pd

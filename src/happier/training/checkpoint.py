@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import torch
 
-from happier.data.atomic import atomic_file
+from happier.atomic import atomic_file
 from happier.errors import CheckpointError
 
 __all__ = ["Checkpoints"]

@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from happier.data.atomic import atomic_file
+from happier.atomic import atomic_file
 from happier.errors import ConfigError, TrainingError
 from happier.training.config import TrainConfig, differences, to_yaml
 
