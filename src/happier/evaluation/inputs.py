@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, final
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -40,7 +41,7 @@ class Vectors:
             raise InputError(f"{name} must have at least one row and column, got shape {tuple(values.shape)}")
         if not self._is_float():
             raise InputError(f"{name} must be floating point (16, 32 or 64 bit), got dtype {values.dtype}")
-        self.largest_norm: Final = self._check_finite()
+        self.largest_norm, self._keys = self._scan()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -92,35 +93,30 @@ class Vectors:
             picked = picked.to(device="cpu", dtype=kind).numpy()
         return np.ascontiguousarray(picked, dtype=dtype)
 
-    def _check_finite(self) -> float:
-        largest = 0.0
+    def _scan(self) -> tuple[float, npt.NDArray[np.uint64]]:
+        """Largest norm, and a key for each row that equal rows share; one pass over the values."""
+        kind = np.float64 if self.is_double else np.float32
+        norms, keys = np.empty(len(self)), np.empty(len(self), dtype=np.uint64)
         for start, stop in self.pieces():
-            rows = self.array(slice(start, stop), dtype=np.float64)
-            norms = np.einsum("ij,ij->i", rows, rows)
-            if not np.isfinite(norms).all():
-                row = start + int(np.flatnonzero(~np.isfinite(norms))[0])
-                raise InputError(f"{self.name} must be finite, row {row} holds NaN, infinite or huge values")
-            largest = max(largest, float(norms.max()))
-        return float(np.sqrt(largest))
+            rows = self.array(slice(start, stop), dtype=kind)
+            bits = rows.view(np.uint64 if self.is_double else np.uint32)
+            _norms_and_keys(rows, bits, norms[start:stop], keys[start:stop])
+        if not np.isfinite(norms).all():
+            row = int(np.flatnonzero(~np.isfinite(norms))[0])
+            raise InputError(f"{self.name} must be finite, row {row} holds NaN, infinite or huge values")
+        return float(np.sqrt(norms.max())), keys
 
     def duplicates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Rows that repeat an earlier one to the bit, and the row they repeat.
+        """Rows that repeat an earlier one, and the row they repeat.
 
         A matrix product may round equal rows differently, depending on where they stand in it; scores of
         equal vectors are made equal with this list, so that ties are seen as ties.
         """
-        width = self.dimensions
-        factors = np.random.default_rng(0).integers(1, 2**62, size=width, dtype=np.int64) | 1
-        keys = np.empty(len(self), dtype=np.int64)
-        with np.errstate(over="ignore"):
-            for start, stop in self.pieces():
-                rows = self.array(slice(start, stop), dtype=np.float64) + 0.0  # one zero, whatever its sign
-                keys[start:stop] = (rows.view(np.int64) * factors).sum(1)
-        _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+        _, first, group = np.unique(self._keys, return_index=True, return_inverse=True)
         earlier = first[group]
         again = np.flatnonzero(earlier != np.arange(len(self)))
         # Equal keys nearly always mean equal rows; comparing the rows makes it always.
-        step = max(1, PIECE_BYTES // (8 * width))
+        step = max(1, PIECE_BYTES // (8 * self.dimensions))
         same = [
             (
                 self.array(again[i : i + step], dtype=np.float64)
@@ -130,6 +126,24 @@ class Vectors:
         ]
         again = again[np.concatenate(same)] if same else again
         return again, earlier[again]
+
+
+@numba.njit(cache=True, nogil=True)
+def _norms_and_keys(rows: Any, bits: Any, norms: Any, keys: Any) -> None:
+    """Squared norm of each row, and a hash of its values."""
+    for i in range(len(rows)):
+        total = 0.0
+        key = np.uint64(0)
+        for j in range(rows.shape[1]):
+            value = np.float64(rows[i, j])
+            total += value * value
+            # One zero, whatever its sign.
+            key = (key ^ (np.uint64(bits[i, j]) if value != 0 else np.uint64(0))) * np.uint64(
+                0x9E3779B97F4A7C15
+            )
+            key ^= key >> np.uint64(29)
+        norms[i] = total
+        keys[i] = key
 
 
 def as_ids(ids: Any, length: int, *, name: str) -> npt.NDArray[Any]:
