@@ -47,7 +47,7 @@ class Budget:
 
 BUDGETS = {
     budget.name: budget
-    for budget in (Budget("quick", 2, 9_000), Budget("default", 9, 40_000), Budget("full", 40, 180_000))
+    for budget in (Budget("quick", 2, 9_000), Budget("default", 8, 36_000), Budget("full", 40, 180_000))
 }
 
 
