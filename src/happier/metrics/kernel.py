@@ -11,7 +11,8 @@ Only the positives are sorted. Negatives are counted between positives:
 4. AP is a plain sum once the positives of a level stand in a list of their own: the i-th of them has rank
    ``i`` among them. Each level's list is drawn from the one before.
 
-Loops are written without unpredictable branches: a mispredicted one costs more than the work it saves. Places
+All of it stands in one file, because numba does not notice when a function of another file changes. Loops are
+written without unpredictable branches: a mispredicted one costs more than the work it saves. Places
 are unsigned, which spares the check for negative indices. Sums are float64. Steps are monotone in the score,
 so the result does not depend on them.
 """
