@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from happier.bench.measure import cpu_seconds, peak_mebibytes, wall_seconds
 from happier.evaluation import evaluate
+from happier.evaluation.cpu import BLOCK_BYTES, block_rows
 from happier.taxonomy import path_codes
 
 Tell = Callable[[str], None]
@@ -77,25 +78,33 @@ def measure_floor(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
     queries = min(queries, len(vectors))
     some = np.arange(queries)
     arguments = (vectors[:queries], labels[:queries], vectors, labels, some, np.arange(len(vectors)))
-    step = min(queries, 1024)  # large enough for the product to run at full speed
-    out = np.empty((step, len(vectors)), dtype=np.float32)
 
-    def product() -> None:
-        for start in range(0, queries, step):
-            rows = vectors[start : min(start + step, queries)]
-            np.matmul(rows, vectors.T, out=out[: len(rows)])
+    def product(step: int) -> float:
+        """CPU time a query of the bare product, that many queries at a time."""
+        out = np.empty((step, len(vectors)), dtype=np.float32)
+
+        def run() -> None:
+            for start in range(0, queries, step):
+                rows = vectors[start : min(start + step, queries)]
+                np.matmul(rows, vectors.T, out=out[: len(rows)])
+
+        with threadpool_limits(1, user_api="blas"):
+            return cpu_seconds(run, least=2) / queries
 
     evaluate(vectors[:4], labels[:4], vectors, labels)  # compile
     tell(f"{size.name}: matrix product")
-    with threadpool_limits(1, user_api="blas"):
-        floor = cpu_seconds(product, least=2) / queries
-    yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * floor, 1.0)
+    step = block_rows(len(vectors), 4, queries, None)
+    floor = product(step)
+    note = f"in evaluate's blocks of {step} queries ({BLOCK_BYTES >> 20} MiB)"
+    yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * floor, 1.0, note)
+    large = product(min(queries, 1024))
+    note = f"in blocks of 1,024 queries ({4096 * len(vectors) >> 20} MiB)"
+    yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * large, large / floor, note)
     tell(f"{size.name}: evaluate, 1 thread")
     one = cpu_seconds(lambda: evaluate(*arguments, threads=1), least=2) / queries
     yield Row(
         "happier.evaluate, 1 thread", size.name, queries, 1e3 * one, one / floor, "CPU time; all metrics"
     )
-    del out
     tell(f"{size.name}: memory")
     extra = peak_mebibytes(lambda: evaluate(*arguments, threads=1))
     tell(f"{size.name}: 1 and 2 threads")

@@ -123,7 +123,7 @@ def _put_right(scores: Any, levels: Any, count: int) -> bool:
 
 
 @_jit
-def _radix_sort(raw: Any, raw_levels: Any, count: int, scores: Any, levels: Any, a: Any, b: Any) -> None:
+def _radix_sort(raw: Any, raw_levels: Any, count: int, scores: Any, levels: Any, halfway: Any) -> None:
     """Sort into ``scores, levels`` by 22 bits, stable: falling score but for the bits beyond."""
     kind = raw.dtype.type
     low, high = raw[0], raw[0]
@@ -139,9 +139,6 @@ def _radix_sort(raw: Any, raw_levels: Any, count: int, scores: Any, levels: Any,
     one, bits, mask = np.uint32(1), np.uint64(_DIGIT_BITS), np.uint64(_DIGITS - 1)
     for i in range(count):
         step = np.uint64(_step_of(raw[i], high, scale, last))
-        a[i] = (step << np.uint64(32)) | np.uint64(i)
-    for i in range(count):
-        step = a[i] >> np.uint64(32)
         fine[step & mask] += one
         coarse[step >> bits] += one
     total_fine, total_coarse = np.uint32(0), np.uint32(0)
@@ -150,25 +147,26 @@ def _radix_sort(raw: Any, raw_levels: Any, count: int, scores: Any, levels: Any,
         fine[digit], coarse[digit] = total_fine, total_coarse
         total_fine += size_fine
         total_coarse += size_coarse
+    for i in range(count):  # the steps are cheaper to find again than to keep
+        step = np.uint64(_step_of(raw[i], high, scale, last))
+        place = fine[step & mask]
+        fine[step & mask] = place + one
+        halfway[place] = ((step >> bits) << np.uint64(32)) | np.uint64(i)
     for i in range(count):
-        digit = (a[i] >> np.uint64(32)) & mask
-        b[fine[digit]] = a[i]
-        fine[digit] += one
-    for i in range(count):
-        digit = b[i] >> (np.uint64(32) + bits)
+        digit = halfway[i] >> np.uint64(32)
         place = coarse[digit]
         coarse[digit] = place + one
-        item = np.uint32(b[i])
+        item = np.uint32(halfway[i])
         scores[place] = raw[item]
         levels[place] = raw_levels[item]
 
 
 @_jit
 def _sort_positives(
-    raw: Any, raw_levels: Any, count: int, worst: bool, scores: Any, levels: Any, a: Any, b: Any
+    raw: Any, raw_levels: Any, count: int, worst: bool, scores: Any, levels: Any, halfway: Any
 ) -> None:
     """Sort by falling score, equal scores in the order they came."""
-    _radix_sort(raw, raw_levels, count, scores, levels, a, b)
+    _radix_sort(raw, raw_levels, count, scores, levels, halfway)
     if not _put_right(scores, levels, count):
         _heap_sort(scores, levels, count, worst)
 
@@ -409,7 +407,7 @@ def _first_mistake(ranks: Any, levels: Any, positives: int, items: int, depth: i
 @_jit
 def _tally_query(
     row: Any, starts: Any, stops: Any, blanks: Any, counts: Any, relevance: Any, discounts: Any,
-    worst: bool, raw: Any, scores: Any, levels: Any, levels_b: Any, a: Any, b: Any, first: Any, index: Any,
+    worst: bool, raw: Any, scores: Any, levels: Any, levels_b: Any, halfway: Any, first: Any, index: Any,
     ahead: Any, ranks: Any, ranks_b: Any, out: Any, head: Any,
 ) -> None:  # fmt: skip
     depth = len(starts)
@@ -420,7 +418,7 @@ def _tally_query(
         out[FIRST_MISTAKE] = np.float64(depth) if items > 0 else np.nan
         _read_head(ranks, levels, 0, items, head)
         return
-    _sort_positives(raw, levels_b, positives, worst, scores, levels, a, b)
+    _sort_positives(raw, levels_b, positives, worst, scores, levels, halfway)
     scores[positives : positives + 2] = np.nan
     steps = _table_size(positives)
     high, scale = _build_table(scores, positives, steps, first)
@@ -433,11 +431,12 @@ def _tally_query(
     if tied and not worst:
         _tied_negatives_last(left, scores, positives, ahead, ranks)
         _tied_negatives_last(right, scores, positives, ahead, ranks)
-    before = 0
+    before = np.uint32(0)
     for i in range(positives):
         before += ahead[i]
-        ranks[i] = before + i + 1
-        tied |= i > 0 and scores[i] == scores[i - 1] and levels[i] != levels[i - 1]
+        ranks[i] = before + np.uint32(i + 1)
+    for i in range(1, positives):
+        tied |= (scores[i] == scores[i - 1]) & (levels[i] != levels[i - 1])
     out[TIED] = tied
     out[FIRST_MISTAKE] = _first_mistake(ranks, levels, positives, items, depth)
     _read_head(ranks, levels, positives, items, head)
@@ -477,8 +476,7 @@ def tally_block(
     scores = np.empty(width + 1, dtype=block.dtype)
     levels = np.empty(width, dtype=np.int8)
     levels_b = np.empty(width, dtype=np.int8)
-    a = np.empty(width, dtype=np.uint64)
-    b = np.empty(width, dtype=np.uint64)
+    halfway = np.empty(width, dtype=np.uint64)
     first = np.empty(_table_size(width) + 2, dtype=np.uint32)
     index = np.empty(_CHUNK, dtype=np.uint32)
     ahead = np.empty(width, dtype=np.uint32)
@@ -495,5 +493,5 @@ def tally_block(
             row[blank] = np.inf
         _tally_query(
             row, starts[q], stops[q], blanks, counts[q], relevance[q], discounts, worst, raw, scores,
-            levels, levels_b, a, b, first, index, ahead, ranks, ranks_b, out[q], head[q],
+            levels, levels_b, halfway, first, index, ahead, ranks, ranks_b, out[q], head[q],
         )  # fmt: skip
