@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @app.command()
 def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller budget: about 3 minutes.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="A larger budget: most of an hour.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller budget: 2 epochs instead of 8.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="A larger budget: 40 epochs instead of 8.")] = False,
     data: Annotated[
         Path | None,
         typer.Option(help="Your own images: FOLDER/<kind>/<item>/<image>, or a manifest.", metavar="FOLDER"),
@@ -32,7 +32,7 @@ def demo(
 ) -> None:
     """Train HAPPIER and a fine-only baseline on real images, and write a page about their mistakes.
 
-    About 10 minutes on 2 cores. Run it again to go on where it stopped; what is done is used again.
+    Some 10 to 15 minutes on 2 cores. Run it again to go on where it stopped; what is done is used again.
 
     Example: happier demo --quick
     """
