@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 import happier
 from happier.atomic import atomic_file
+from happier.depthwise import replace_depthwise
 from happier.errors import CheckpointError, InputError, MissingExtraError, OptionError
 from happier.model_card import model_card
 from happier.weights import fingerprint, load_backbone_weights, read_tensors
@@ -101,6 +102,7 @@ class Encoder(nn.Module):
         """What it scored when it was saved; part of the model card."""
 
         self.backbone = _build_backbone(backbone, pretrained, image_size)
+        replace_depthwise(self.backbone)
         self.norm = nn.LayerNorm(self.backbone.num_features, elementwise_affine=False)
         self.head = nn.Linear(self.backbone.num_features, dim)
         if gradient_checkpointing:
