@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test test-fast lint types format docs clean
+.PHONY: help setup browser demo test test-fast lint types format docs figures clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ format: $(STAMP) ## Format and fix what can be fixed by machine
 
 docs: $(STAMP) ## Build the documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+figures: $(STAMP) browser ## Make the pictures of the documentation anew
+	$(BIN)/python docs/figures
 
 clean: ## Remove .venv and everything built
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,105 @@
+"""Two small models of the drawn shapes, their report and their explorer, as a headless browser sees them."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from PIL import Image
+from shapes import LEVELS, write_folder
+
+from happier.data import Manifest, import_manifest, split_by_class
+from happier.search import Index
+from happier.web.server import ExplorerServer, open_explorer
+
+HAPPIER = Path(sys.executable).with_name("happier")
+VIEW = {"width": 1180, "height": 820}
+
+
+def happier(*words: str | Path) -> None:
+    """Run the command line; its own words are shown where it fails."""
+    done = subprocess.run([HAPPIER, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"happier {' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
+
+
+def train_models(work: Path, *, epochs: int) -> tuple[Path, Path]:
+    """Draw the shapes and train HAPPIER and NSM on half of the classes."""
+    images = work / "shapes"
+    write_folder(images)
+    rows = import_manifest("folder", images, levels=LEVELS)
+    named = Manifest(rows.table, levels=LEVELS, root=images, name="shapes")
+    split_by_class(named, test=0.5, seed=0).write(work / "split.parquet")
+    for loss in ("happier", "nsm"):
+        happier(
+            "train", "recipe=small", f"loss={loss}", f"data.manifest={work / 'split.parquet'}",
+            f"training.epochs={epochs}", "evaluation.every=0", f"run={work / 'runs' / loss}",
+        )  # fmt: skip
+    return work / "runs" / "happier", work / "runs" / "nsm"
+
+
+def take_screenshots(run: Path, against: Path, manifest: Path, work: Path, output: Path) -> list[Path]:
+    """Pictures of the report and of the explorer, for two runs on the test rows of a manifest."""
+    happier(
+        "report", run, "--against", against, "--manifest", manifest, "-o", work / "report", "--no-figures"
+    )
+    indexes = [work / f"{model.name}.index" for model in (run, against)]
+    for model, index in zip((run, against), indexes, strict=True):
+        happier("index", model, manifest, "--split", "test", "-o", index)
+    taken = []
+    with _browser() as browser:
+        page = browser.new_page(viewport=VIEW, device_scale_factor=1, reduced_motion="reduce")
+        page.goto((report / "index.html").as_uri())
+        taken.append(_shot(page, output / "report.webp"))
+        page.evaluate("document.querySelector('#examples').scrollIntoView()")
+        taken.append(_shot(page, output / "report-examples.webp"))
+        taken.append(_explorer(page, *indexes, output / "explorer.webp"))
+    return taken
+
+
+def _explorer(page: Any, index: Path, against: Path, path: Path) -> Path:
+    with ExplorerServer(open_explorer(index, against)).running() as server:
+        page.goto(f"{server.address}/?id={quote(_telling_query(Index.open(index)))}&k=12")
+        page.wait_for_selector(".results .card:not(.skeleton)")
+        page.wait_for_load_state("networkidle")
+        return _shot(page, path)
+
+
+def _telling_query(index: Index) -> str:
+    """The first image whose answers share as many different levels with it as any image's do."""
+
+    def kinds(item: str) -> int:
+        own = index.class_paths[index.row(item)].split("/")
+        answers = (hit.class_path.split("/") for hit in index.search_id(item, k=6))
+        return len({sum(a == b for a, b in zip(own, answer, strict=True)) for answer in answers})
+
+    return max(index.ids, key=kinds)
+
+
+def _shot(page: Any, path: Path) -> Path:
+    page.wait_for_timeout(300)
+    with Image.open(io.BytesIO(page.screenshot())) as image:
+        image.convert("RGB").save(path, lossless=True, method=6)
+    return path
+
+
+@contextmanager
+def _browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        raise SystemExit("no Chromium was found; `make browser` installs it")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=path, args=flags)
+        yield opened
+        opened.close()
