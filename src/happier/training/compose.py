@@ -30,7 +30,7 @@ from happier.errors import ConfigError
 from happier.losses import LOSSES
 from happier.training.config import TrainConfig, flatten
 
-__all__ = ["compose", "sweep"]
+__all__ = ["combinations", "compose", "sweep"]
 
 _MODULE = "happier.conf"
 _NAME = "config"
@@ -77,11 +77,7 @@ def sweep(overrides: Sequence[str], run: Callable[[TrainConfig], None]) -> None:
     Raises:
         ConfigError: a combination is faulty; nothing is run then.
     """
-    try:
-        parsed = _parser().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise _faulty([_first_line(error)]) from error
-    for job in _combinations(parsed):
+    for job in combinations(overrides):
         compose(job)
     _register()
 
@@ -217,10 +213,21 @@ def _run_name(config: TrainConfig, overrides: Iterable[str]) -> str:
     return "runs/" + "-".join(parts)
 
 
-def _combinations(overrides: Sequence[Override]) -> list[list[str]]:
-    """Every job of a sweep over choices, as the basic sweeper will run them, for checking beforehand."""
+def combinations(overrides: Sequence[str]) -> list[list[str]]:
+    """Every job of a sweep over choices, in the order in which the basic sweeper runs them.
+
+    Raises:
+        ConfigError: an override cannot be read.
+
+    >>> combinations(["loss=nsm,happier", "seed=0"])
+    [['loss=nsm', 'seed=0'], ['loss=happier', 'seed=0']]
+    """
+    try:
+        parsed = _parser().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise _faulty([_first_line(error)]) from error
     jobs: list[list[str]] = [[]]
-    for override in overrides:
+    for override in parsed:
         if override.is_hydra_override():
             continue
         key = override.get_key_element()

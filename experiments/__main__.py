@@ -1,0 +1,55 @@
+"""``python -m experiments run STUDY ...``: see experiments/README.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def experiments() -> None:
+    """The paper's experiments on real images that a package client can get."""
+
+
+@app.command()
+def run(
+    studies: Annotated[list[str], typer.Argument(help="Names of the files in experiments/studies.")],
+    workers: Annotated[int, typer.Option(min=1, help="Runs side by side; each uses one core.")] = 2,
+    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only these seeds.")] = None,
+) -> None:
+    """Run what the studies lack, in their order; stop it at any moment and run it again."""
+    from experiments.running import run_jobs
+    from experiments.study import read_study
+
+    jobs = {job: None for name in studies for job in read_study(name).jobs}
+    run_jobs([job for job in jobs if not seeds or job.seed in seeds], workers=workers, runs=runs)
+
+
+@app.command()
+def tables(
+    page: Annotated[Path, typer.Option(help="Page whose marked tables are made anew.")] = Path(
+        "docs/results.md"
+    ),
+) -> None:
+    """Make the tables of a page anew from the results."""
+    from experiments.tables import fill_page
+
+    print(f"{page}: {'made anew' if fill_page(page) else 'nothing changed'}")
+
+
+@app.command()
+def rates(study: Annotated[str, typer.Argument(help="A study that swept learning rates.")]) -> None:
+    """Write the best learning rate of each family of a study into rates.yaml."""
+    from experiments.study import choose_rates
+
+    for family, rate in choose_rates(study).items():
+        print(f"{family}: {rate:g}")
+
+
+if __name__ == "__main__":
+    app()

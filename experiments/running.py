@@ -1,0 +1,134 @@
+"""Jobs -> figures: train, embed, evaluate; several side by side, each on one core, and none twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from experiments.study import Job, read_rates
+from happier.atomic import atomic_file
+from happier.data import Manifest, fetch
+from happier.evaluation.dyml import RetrievalSet, dyml_protocol
+from happier.evaluation.protocol import evaluate_manifest
+
+# Metrics of the paper's tables; the rest of a summary can be had again from the run.
+KINDS = ("H-AP", "ASI", "NDCG", "AP/", "R@1/", "severity@1", "severity@10", "first_mistake", "tied_queries")
+DYML_SEED = 0
+
+
+def run_jobs(jobs: Sequence[Job], *, workers: int, runs: Path) -> None:
+    """Run the jobs that have no result yet, telling of each when it is done.
+
+    Args:
+        jobs: what to run.
+        workers: processes side by side; each uses one core.
+        runs: folder of the run directories, where a job that was cut off goes on.
+    """
+    missing = [job for job in jobs if not job.result.is_file()]
+    print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are done", flush=True)
+    if not missing:
+        return
+    # Read when a worker loads its libraries. Freed tensors stay with the process: a third of the time else.
+    os.environ |= {
+        "OMP_NUM_THREADS": "1",
+        "NUMBA_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",
+        "MALLOC_MMAP_THRESHOLD_": str(2**31),
+        "MALLOC_TRIM_THRESHOLD_": str(2**33),
+    }
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        done = [pool.submit(partial(run_job, job, runs=runs)) for job in missing]
+        for number, future in enumerate(as_completed(done), start=1):
+            print(f"{number}/{len(missing)}  {future.result()}", flush=True)
+
+
+def run_job(job: Job, *, runs: Path) -> str:
+    """Train and evaluate one run, write its figures, and say them in a line."""
+    from happier.runs import read_run
+    from happier.training.compose import compose
+    from happier.training.loop import train
+
+    manifest = fetch(job.data, val=job.val)
+    directory = runs / job.folder / job.name
+    config = compose(
+        [
+            *job.train_overrides(read_rates()),
+            f"run='{directory}'",
+            f"data.manifest='{manifest}'",
+            "data.workers=0",
+            "evaluation.every=0",  # the last weights count; nothing is chosen on what is evaluated
+            "training.tensorboard=false",
+        ]
+    )
+    started = time.perf_counter()
+    if not (directory / "model.json").is_file():
+        train(config)
+    trained = time.perf_counter()
+    run = read_run(directory, split=job.split)
+    result = evaluate_manifest(run.vectors, run.manifest, split=job.split).results[0]
+    figures = {
+        "data": job.data,
+        "split": job.split,
+        "overrides": [*job.overrides, f"seed={job.seed}"],
+        "learning_rate": config.optimizer.lr,
+        "epochs": config.training.epochs,
+        "batch_size": config.training.batch_size,
+        "summary": {
+            name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)
+        },
+        "queries": result.summary["queries"],
+        "dyml": {} if job.val else {name: round(v, 6) for name, v in dyml_figures(run).items()},
+        "fingerprint": run.fingerprint,
+        "seconds": round(trained - started, 1),
+        "machine": platform.machine(),
+    }
+    _write(job, figures, result.per_query["H-AP"])
+    shutil.rmtree(directory / "checkpoint", ignore_errors=True)
+    return f"{job.folder} {job.name}: H-AP {100 * result.summary['H-AP']:.2f} ({trained - started:.0f} s)"
+
+
+def dyml_figures(run: Any) -> dict[str, float]:
+    """DyML's protocol on the test classes in as many parts as levels, each labelled at one level only.
+
+    One image of each fine class is a query, the others are the gallery.
+    """
+    manifest: Manifest = run.manifest
+    labels = manifest.labels()
+    generator = np.random.default_rng(DYML_SEED)
+    _, fine = np.unique(labels[:, -1], return_inverse=True)
+    part = generator.integers(0, labels.shape[1], size=fine.max() + 1)[fine]
+    shuffled = generator.permutation(len(labels))
+    asks = np.zeros(len(labels), dtype=bool)
+    asks[shuffled[np.unique(fine[shuffled], return_index=True)[1]]] = True
+    sets = {}
+    for level, name in enumerate(manifest.levels):
+        query, gallery = (part == level) & asks, (part == level) & ~asks
+        sets[name] = RetrievalSet(
+            run.vectors[query],
+            labels[query][:, [level]],
+            run.vectors[gallery],
+            labels[gallery][:, [level]],
+        )
+    return dyml_protocol(sets).summary
+
+
+def _write(job: Job, figures: dict[str, Any], per_query: np.ndarray) -> None:
+    """The figures last: where they are, the H-AP of every query is too."""
+    job.result.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(job.result.with_suffix(".parquet")) as part:
+        pq.write_table(pa.table({"H-AP": per_query.astype(np.float32)}), part, compression="zstd")
+    with atomic_file(job.result) as part:
+        part.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,174 @@
+"""A study is a YAML file: methods, each a list of overrides of ``happier train``, and their seeds.
+
+    about: what the study asks
+    data: emoji                     # a data set that `happier data fetch` knows
+    val: 0.2                        # optional: fraction of the training classes to hold out and evaluate on
+    base: [training.epochs=4]       # for all methods
+    seeds: [0, 1, 2]
+    methods:
+      HAPPIER: [loss=happier]
+      NSM: {overrides: [loss=nsm], seeds: [0]}
+      rate: [loss=nsm, "optimizer.lr=5e-4,1e-3"]     # a sweep: one method for each value
+
+The same run in two studies is run once: a run is known by its data and its overrides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from happier.atomic import atomic_file
+from happier.errors import ConfigError
+from happier.training.compose import combinations
+
+HERE = Path(__file__).parent
+STUDIES, RESULTS, RATES = HERE / "studies", HERE / "results", HERE / "rates.yaml"
+# Losses that are variants of another and train at its learning rate.
+FAMILIES = {"happier_f": "happier", "hap": "happier", "hap_sigmoid": "happier", "sigma_wap": "happier"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study.
+
+    Attributes:
+        data: name of the data set.
+        val: fraction of the training classes that it is evaluated on; 0 for the test split.
+        overrides: of ``happier train``, without the seed.
+        seed: of the run.
+    """
+
+    data: str
+    val: float
+    overrides: tuple[str, ...]
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """What the run is called: its overrides in short, ``happier,alpha=5,seed=0``."""
+        parts = [text.split(".")[-1] if text.startswith("loss.") else text for text in self.overrides]
+        return ",".join([*parts, f"seed={self.seed}"]).replace("loss=", "", 1)
+
+    @property
+    def split(self) -> str:
+        """The split that it is evaluated on."""
+        return "val" if self.val else "test"
+
+    @property
+    def folder(self) -> str:
+        """Runs of the same data and split stand together."""
+        return f"{self.data}-val" if self.val else self.data
+
+    @property
+    def result(self) -> Path:
+        """The file of its figures."""
+        return RESULTS / self.folder / f"{self.name}.json"
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss."""
+        return next(text.removeprefix("loss=") for text in self.overrides if text.startswith("loss="))
+
+    def train_overrides(self, rates: dict[str, Any]) -> list[str]:
+        """All overrides of ``happier train``; the rate is that of the loss's family if none is named."""
+        found = [f"recipe={self.data}", *self.overrides, f"seed={self.seed}"]
+        if not any(text.startswith("optimizer.lr=") for text in found):
+            family = FAMILIES.get(self.loss, self.loss).removeprefix("sum_")
+            try:
+                found.append(f"optimizer.lr={rates[self.data][family]}")
+            except KeyError as error:
+                raise ConfigError(
+                    f"no learning rate for {family} on {self.data} in {RATES.name}; tune it, or name one"
+                ) from error
+        return found
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study asks, and the jobs of each of its methods.
+
+    Attributes:
+        name: of the file.
+        about: what it asks.
+        data: name of the data set.
+        methods: the jobs of each method, one per seed.
+    """
+
+    name: str
+    about: str
+    data: str
+    methods: dict[str, tuple[Job, ...]]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All jobs, the first seed of every method first: when cut off, there is something of everything."""
+        jobs = {job: None for jobs in self.methods.values() for job in jobs}
+        return sorted(jobs, key=lambda job: job.seed)
+
+
+def read_study(name: str) -> Study:
+    """The study in ``studies/NAME.yaml``.
+
+    Raises:
+        ConfigError: there is none of that name, or it lacks something.
+    """
+    path = STUDIES / f"{name}.yaml"
+    if not path.is_file():
+        raise ConfigError(f"no study {name!r}; there are {', '.join(study_names())}")
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if missing := [key for key in ("about", "data", "seeds", "methods") if key not in content]:
+        raise ConfigError(f"{path} lacks {', '.join(missing)}")
+    base, val = content.get("base", []), float(content.get("val", 0.0))
+    methods: dict[str, tuple[Job, ...]] = {}
+    for method, entry in content["methods"].items():
+        overrides, seeds = (
+            (entry, None) if isinstance(entry, list) else (entry["overrides"], entry.get("seeds"))
+        )
+        expanded = combinations([*overrides, *base])
+        for one in expanded:
+            title = method if len(expanded) == 1 else f"{method} {_swept(one, overrides)}"
+            methods[title] = tuple(
+                Job(content["data"], val, tuple(one), seed) for seed in seeds or content["seeds"]
+            )
+    return Study(name, content["about"], content["data"], methods)
+
+
+def study_names() -> list[str]:
+    """Names of all studies."""
+    return sorted(path.stem for path in STUDIES.glob("*.yaml"))
+
+
+def read_rates() -> dict[str, Any]:
+    """Learning rate of each family of losses on each data set, as the tuning studies chose them."""
+    return yaml.safe_load(RATES.read_text(encoding="utf-8")) or {} if RATES.is_file() else {}
+
+
+def choose_rates(study: str) -> dict[str, float]:
+    """The learning rate of each loss with the best H-AP in a study, written into ``rates.yaml``.
+
+    Raises:
+        ConfigError: some of its runs have no result yet.
+    """
+    asked = read_study(study)
+    if missing := [job.name for job in asked.jobs if not job.result.is_file()]:
+        raise ConfigError(f"{study} has not run {', '.join(missing)}")
+    best: dict[str, tuple[float, float]] = {}
+    for job in asked.jobs:
+        result = json.loads(job.result.read_text(encoding="utf-8"))
+        found = (float(result["summary"]["H-AP"]), float(result["learning_rate"]))
+        best[job.loss] = max(found, best.get(job.loss, found))
+    chosen = {loss: rate for loss, (_, rate) in sorted(best.items())}
+    with atomic_file(RATES) as part:
+        part.write_text(yaml.safe_dump({**read_rates(), asked.data: chosen}), encoding="utf-8")
+    return chosen
+
+
+def _swept(overrides: Sequence[str], given: Sequence[str]) -> str:
+    """The values of a combination that its sweep set."""
+    return ", ".join(text.split(".")[-1] for text in overrides if text not in given)

@@ -1,0 +1,184 @@
+"""Results -> tables in docs/results.md, each between two comments that name its study.
+
+    <!-- table: emoji_main hierarchical -->
+    ...
+    <!-- end of table -->
+
+A method's figure is the mean over its seeds, with the standard deviation where there are several. Differences to
+the reference are paired by query: each query's H-AP is averaged over the seeds that both have, then queries are
+resampled.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from experiments.study import Job, read_study
+from happier.evaluation.result import Result, compare
+from happier.metrics.schema import Schema
+
+REFERENCE = "HAPPIER"
+_MARKED = re.compile(r"(<!-- table: (\S+) (\S+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The results of one method: those of its seeds that were run.
+
+    Attributes:
+        name: of the method.
+        jobs: the runs that have a result.
+    """
+
+    name: str
+    jobs: tuple[Job, ...]
+
+    @cached_property
+    def results(self) -> list[dict[str, Any]]:
+        """The content of each run's file."""
+        return [json.loads(job.result.read_text(encoding="utf-8")) for job in self.jobs]
+
+    def values(self, metric: str, part: str = "summary") -> list[float]:
+        """A metric of each run."""
+        return [result[part][metric] for result in self.results]
+
+    def mean(self, metric: str, part: str = "summary") -> float:
+        """A metric's mean over the runs."""
+        return fmean(self.values(metric, part))
+
+    def weighted_ap(self) -> float:
+        """Plain mean of the levels' AP."""
+        return fmean(fmean(v for n, v in r["summary"].items() if n.startswith("AP/")) for r in self.results)
+
+    def per_query(self, seeds: Sequence[int]) -> Result:
+        """H-AP of each query, averaged over some seeds."""
+        files = [job.result.with_suffix(".parquet") for job in self.jobs if job.seed in seeds]
+        columns = [pq.read_table(file)["H-AP"].to_numpy() for file in files]
+        mean = np.mean(np.asarray(columns, dtype=np.float64), axis=0)
+        return Result(lambda: [("H-AP", mean)], Schema(("all",), ()), 0)
+
+
+def read_figures(study: str) -> dict[str, Figures]:
+    """The methods of a study that have results."""
+    found = {
+        name: Figures(name, tuple(job for job in jobs if job.result.is_file()))
+        for name, jobs in read_study(study).methods.items()
+    }
+    return {name: figures for name, figures in found.items() if figures.jobs}
+
+
+def hierarchical_table(methods: dict[str, Figures]) -> list[list[str]]:
+    """Table 1: H-AP, ASI, NDCG, and the paired difference of H-AP to the reference."""
+    rows = [["method", "seeds", "H-AP", "ASI", "NDCG", f"H-AP against {REFERENCE}", "p"]]
+    for name, one in methods.items():
+        cells = [_cell(one.values(metric)) for metric in ("H-AP", "ASI", "NDCG")]
+        rows.append([name, str(len(one.jobs)), *cells, *_against(one, methods.get(REFERENCE))])
+    return rows
+
+
+def level_table(methods: dict[str, Figures]) -> list[list[str]]:
+    """Tables 2 and 3: R@1 and AP of each level, coarse to fine, and how bad the first answers are."""
+    first = next(iter(methods.values())).results[0]["summary"]
+    names = [name.removeprefix("AP/") for name in first if name.startswith("AP/")]
+    metrics = [f"R@1/{names[-1]}", *(f"AP/{name}" for name in names)]
+    rows = [["method", f"R@1 {names[-1]}", *(f"AP {name}" for name in names), "severity@1", "severity@10"]]
+    for name, one in methods.items():
+        shares = [_cell(one.values(metric)) for metric in metrics]
+        rows.append([name, *shares, *(f"{one.mean(m):.2f}" for m in ("severity@1", "severity@10"))])
+    return rows
+
+
+def dyml_table(methods: dict[str, Figures]) -> list[list[str]]:
+    """DyML's protocol: AP, ASI and R@1, the mean over the scales."""
+    rows = [["method", "mAP", "ASI", "R@1"]]
+    for name, one in methods.items():
+        rows.append([name, *(_cell(one.values(metric, "dyml")) for metric in ("mAP", "ASI", "R@1"))])
+    return rows
+
+
+def relevance_table(methods: dict[str, Figures]) -> list[list[str]]:
+    """Each method under both measures: H-AP with the relevance of Eq. 6, and the plain mean of the AP."""
+    rows = [["method", "H-AP", "mean AP of the levels"]]
+    for name, one in methods.items():
+        rows.append([name, _cell(one.values("H-AP")), f"{100 * one.weighted_ap():.1f}"])
+    return rows
+
+
+def rate_table(methods: dict[str, Figures]) -> list[list[str]]:
+    """H-AP on held-out training classes at each learning rate."""
+    found: dict[str, dict[float, float]] = {}
+    for name, one in methods.items():
+        found.setdefault(name.split(" lr=")[0], {})[one.results[0]["learning_rate"]] = one.mean("H-AP")
+    rates = sorted({rate for values in found.values() for rate in values})
+    rows = [["method", *(f"{rate:g}" for rate in rates)]]
+    for name, values in found.items():
+        best = max(values, key=lambda rate: values[rate])
+        cells = [f"{100 * values[rate]:.1f}" if rate in values else "" for rate in rates]
+        rows.append(
+            [name, *(f"**{c}**" if rate == best else c for c, rate in zip(cells, rates, strict=True))]
+        )
+    return rows
+
+
+TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
+    "hierarchical": hierarchical_table,
+    "levels": level_table,
+    "dyml": dyml_table,
+    "relevance": relevance_table,
+    "rates": rate_table,
+}
+
+
+def fill(text: str) -> str:
+    """The same page with every marked table made anew from the results."""
+
+    def table(match: re.Match[str]) -> str:
+        head, study, kind, _, end = match.groups()
+        methods = read_figures(study)
+        body = markdown(TABLES[kind](methods)) if methods else "Not run yet.\n"
+        return f"{head}\n{body}\n{end}"
+
+    return _MARKED.sub(table, text)
+
+
+def fill_page(path: Path) -> bool:
+    """Fill the tables of a page; whether anything changed."""
+    before = path.read_text(encoding="utf-8")
+    after = fill(before)
+    if after != before:
+        path.write_text(after, encoding="utf-8")
+    return after != before
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first row is its head, and all columns but the first stand to the right."""
+    lines = [" | ".join(row) for row in rows]
+    lines.insert(1, " | ".join(["---", *("---:" for _ in rows[0][1:])]))
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def _cell(values: Sequence[float]) -> str:
+    """Mean in percent, with the standard deviation where there are several runs."""
+    mean = f"{100 * fmean(values):.1f}"
+    return f"{mean} ± {100 * stdev(values):.1f}" if len(values) > 1 else mean
+
+
+def _against(one: Figures, reference: Figures | None) -> tuple[str, str]:
+    if reference is None or one.name == reference.name:
+        return "", ""
+    shared = sorted({job.seed for job in one.jobs} & {job.seed for job in reference.jobs})
+    if not shared:
+        return "", ""
+    found = compare(reference.per_query(shared), one.per_query(shared))["H-AP"]
+    interval = f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    return interval, f"{found.p_value:.3f}"
