@@ -1,8 +1,8 @@
 # %% [markdown]
 # # The HAPPIER loss in a pytorch-metric-learning loop
 #
-# A loop as that library's users write it: its sampler and its `AccuracyCalculator` stay, the loss changes. The
-# images are scikit-learn's handwritten digits, the tree is strokes > digit. A loss that knows digits only
+# A loop as that library's users write it: its sampler and its `AccuracyCalculator` stay, the loss changes.
+# The images are scikit-learn's handwritten digits, the tree is strokes > digit. A loss that knows digits only
 # (normalised softmax) is trained beside it, from the same weights, on the same batches.
 #
 #     python examples/happier_in_a_pml_loop.py
@@ -29,8 +29,8 @@ order = np.random.default_rng(0).permutation(len(pixels))
 train, test = torch.tensor(order[:900]), torch.tensor(order[900:])
 
 # %% [markdown]
-# The loop. Only two things are hierarchical: `batch_labels` are whole rows, and the loss understands them. A loss
-# with proxies has weights of its own, which want a larger learning rate.
+# The loop. Only two things are hierarchical: `batch_labels` are whole rows, and the loss understands them.
+# A loss with proxies has weights of its own, which want a larger learning rate.
 
 
 # %%

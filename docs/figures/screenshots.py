@@ -47,9 +47,8 @@ def train_models(work: Path, *, epochs: int) -> tuple[Path, Path]:
 
 def take_screenshots(run: Path, against: Path, manifest: Path, work: Path, output: Path) -> list[Path]:
     """Pictures of the report and of the explorer, for two runs on the test rows of a manifest."""
-    happier(
-        "report", run, "--against", against, "--manifest", manifest, "-o", work / "report", "--no-figures"
-    )
+    report = work / "report"
+    happier("report", run, "--against", against, "--manifest", manifest, "-o", report, "--no-figures")
     indexes = [work / f"{model.name}.index" for model in (run, against)]
     for model, index in zip((run, against), indexes, strict=True):
         happier("index", model, manifest, "--split", "test", "-o", index)
