@@ -43,6 +43,18 @@ def tables(
 
 
 @app.command()
+def figures(
+    folder: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("docs/images/results"),
+    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+) -> None:
+    """Draw the sweeps and the maps that there are results for."""
+    from experiments.figures import write_figures
+
+    for path in write_figures(folder, runs):
+        print(path)
+
+
+@app.command()
 def rates(study: Annotated[str, typer.Argument(help="A study that swept learning rates.")]) -> None:
     """Write the best learning rate of each family of a study into rates.yaml."""
     from experiments.study import choose_rates

@@ -4,9 +4,9 @@
     ...
     <!-- end of table -->
 
-A method's figure is the mean over its seeds, with the standard deviation where there are several. Differences to
-the reference are paired by query: each query's H-AP is averaged over the seeds that both have, then queries are
-resampled.
+A method's figure is the mean over its seeds, with the standard deviation where there are several. Differences
+to the reference are paired by query: each query's H-AP is averaged over the seeds that both have, then the
+queries are resampled.
 """
 
 from __future__ import annotations
@@ -123,10 +123,9 @@ def rate_table(methods: dict[str, Figures]) -> list[list[str]]:
     rows = [["method", *(f"{rate:g}" for rate in rates)]]
     for name, values in found.items():
         best = max(values, key=lambda rate: values[rate])
-        cells = [f"{100 * values[rate]:.1f}" if rate in values else "" for rate in rates]
-        rows.append(
-            [name, *(f"**{c}**" if rate == best else c for c, rate in zip(cells, rates, strict=True))]
-        )
+        cells = {rate: f"{100 * value:.1f}" for rate, value in values.items()}
+        cells[best] = f"**{cells[best]}**"
+        rows.append([name, *(cells.get(rate, "") for rate in rates)])
     return rows
 
 

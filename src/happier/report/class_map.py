@@ -44,10 +44,10 @@ def class_map(subjects: Sequence[Subject], pictures: Pictures, *, seed: int = 0)
     planes: list[FloatArray] = []
     agreement = []
     for subject in subjects:
-        means = _class_means(subject.run.vectors, rows, group, len(codes))[kept]
+        means = class_means(subject.run.vectors, rows, group, len(codes))[kept]
         agreement.append(_agreement(means, coarse_codes))
-        plane = _tsne(means, perplexity, seed)
-        planes.append(plane if not planes else _turned_towards(plane, planes[0]))
+        plane = tsne(means, perplexity, seed)
+        planes.append(plane if not planes else turned_towards(plane, planes[0]))
     coarse, numbers = _coarse_names(first, shown, coarse_codes)
     points = tuple(
         Point(
@@ -63,7 +63,8 @@ def class_map(subjects: Sequence[Subject], pictures: Pictures, *, seed: int = 0)
     return ClassMap(coarse, points, len(codes) - len(kept), seed, perplexity, tuple(agreement), *sprite)
 
 
-def _class_means(vectors: Any, rows: IntArray, group: IntArray, classes: int) -> FloatArray:
+def class_means(vectors: Any, rows: IntArray, group: IntArray, classes: int) -> FloatArray:
+    """Mean direction ``[classes, D]`` of the vectors of some rows; ``group`` is the class of each row."""
     sums = np.zeros((classes, vectors.shape[1]))
     for start in range(0, len(rows), 8192):  # a memory-mapped array is read in pieces
         part = slice(start, start + 8192)
@@ -80,7 +81,8 @@ def _agreement(means: FloatArray, coarse: IntArray) -> float:
     return float((coarse[nearest] == coarse[:, None]).mean())
 
 
-def _tsne(means: FloatArray, perplexity: float, seed: int) -> FloatArray:
+def tsne(means: FloatArray, perplexity: float, seed: int) -> FloatArray:
+    """Places ``[N, 2]`` of unit vectors; the same seed gives the same places."""
     try:
         from openTSNE import TSNE
     except ImportError as error:
@@ -92,7 +94,7 @@ def _tsne(means: FloatArray, perplexity: float, seed: int) -> FloatArray:
     return np.asarray(reducer.fit(means), dtype=np.float64)
 
 
-def _turned_towards(plane: FloatArray, target: FloatArray) -> FloatArray:
+def turned_towards(plane: FloatArray, target: FloatArray) -> FloatArray:
     """Turn and mirror a plane onto another; t-SNE leaves both open, and like should stand beside like."""
     plane, centred = plane - plane.mean(0), target - target.mean(0)
     left, _, right = np.linalg.svd(plane.T @ centred)

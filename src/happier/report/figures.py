@@ -19,7 +19,7 @@ from happier.report.data import Example, Report
 from happier.report.names import leaf
 
 FORMATS = ("png", "svg", "pdf")
-_STYLE: Any = {
+STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9.0,
     "axes.spines.top": False,
@@ -44,7 +44,7 @@ def write_figures(report: Report, folder: Path) -> tuple[str, ...]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = []
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         for name, figure in _figures(report, folder.parent):
             FigureCanvasAgg(figure)
             for kind in FORMATS:
