@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from happier.errors import HappierError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -64,4 +67,7 @@ def rates(study: Annotated[str, typer.Argument(help="A study that swept learning
 
 
 if __name__ == "__main__":
-    app()
+    try:
+        app()
+    except HappierError as error:
+        sys.exit(f"experiments: {error}")

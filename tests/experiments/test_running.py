@@ -1,0 +1,93 @@
+"""From studies to a page, with runs of seconds."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from shapes import make_shapes
+
+from experiments import running, study, tables
+from happier.errors import ConfigError
+from happier.evaluation.protocol import evaluate_manifest
+from happier.runs import read_run
+
+METHODS = {"HAPPIER": ["loss=happier"], "NSM": {"overrides": ["loss=nsm"], "seeds": [0]}}
+TINY = ["model=tiny", "transform.size=16", "training.epochs=1", "training.batch_size=16"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A folder with two studies that were run, on drawn shapes that stand where the emoji would."""
+    folder = tmp_path_factory.mktemp("experiments")
+    make_shapes(folder / "cache" / "emoji-64")
+    (folder / "studies").mkdir()
+    common = {"about": "a test", "data": "emoji", "base": TINY}
+    swept = {"HAPPIER": ["loss=happier", "optimizer.lr=1e-3,2e-3"], "NSM": ["loss=nsm", "optimizer.lr=1e-3"]}
+    studies = {
+        "tiny": common | {"seeds": [0, 1], "methods": METHODS},
+        "tiny_rates": common | {"seeds": [0], "val": 0.25, "methods": swept},
+    }
+    for name, content in studies.items():
+        (folder / "studies" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HAPPIER_CACHE", str(folder / "cache"))
+        for name, value in {"STUDIES": "studies", "RESULTS": "results", "RATES": "rates.yaml"}.items():
+            patch.setattr(study, name, folder / value)
+        with pytest.raises(ConfigError, match="has not run happier"):
+            study.choose_rates("tiny_rates")
+        with pytest.raises(ConfigError, match="no learning rate for happier on emoji"):
+            running.run_job(study.read_study("tiny").jobs[0], runs=folder / "runs")
+        run("tiny_rates", folder)
+        study.choose_rates("tiny_rates")
+        run("tiny", folder)
+        yield folder
+
+
+def run(name, folder):
+    for job in study.read_study(name).jobs:
+        running.run_job(job, runs=folder / "runs")
+
+
+def test_the_best_rate_is_chosen(tiny):
+    scores = {
+        (job.loss, result["learning_rate"]): result["summary"]["H-AP"]
+        for job in study.read_study("tiny_rates").jobs
+        for result in [json.loads(job.result.read_text())]
+    }
+    best = max((rate for loss, rate in scores if loss == "happier"), key=lambda rate: scores["happier", rate])
+    assert study.read_rates() == {"emoji": {"happier": best, "nsm": 1e-3}}
+    assert len(scores) == 3
+
+
+def test_a_page_is_filled(tiny):
+    page = tiny / "page.md"
+    page.write_text("before\n<!-- table: tiny hierarchical -->\n<!-- end of table -->\nafter\n")
+    assert tables.fill_page(page)
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("after\n")
+    figures = tables.read_figures("tiny")
+    values = figures["HAPPIER"].values("H-AP")
+    assert len(values) == 2
+    assert f"| HAPPIER | 2 | {100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f} |" in text
+    assert not tables.fill_page(page), "filled twice, the page must stay as it is"
+
+
+def test_figures_are_those_of_the_library(tiny):
+    job = study.read_study("tiny").methods["NSM"][0]
+    run = read_run(tiny / "runs" / job.folder / job.name, split="test")
+    expected = evaluate_manifest(run.vectors, run.manifest, split="test").results[0]
+    stored = json.loads(job.result.read_text())
+    assert stored["summary"]["H-AP"] == pytest.approx(expected.summary["H-AP"], abs=1e-6)
+    per_query = tables.Figures("NSM", (job,)).per_query([0]).per_query["H-AP"]
+    np.testing.assert_allclose(per_query, expected.per_query["H-AP"], atol=1e-6)
+    assert stored["dyml"].keys() >= {"mAP", "ASI", "R@1", "mAP/kind", "mAP/item"}
+
+
+def test_a_run_that_is_done_is_not_run_again(tiny, capsys):
+    jobs = study.read_study("tiny_rates").jobs
+    before = [job.result.read_text() for job in jobs]
+    running.run_jobs(jobs, workers=1, runs=tiny / "elsewhere")
+    assert "3 of 3 runs are done" in capsys.readouterr().out
+    assert [job.result.read_text() for job in jobs] == before
+    assert not (tiny / "elsewhere").exists()

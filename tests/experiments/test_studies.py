@@ -1,0 +1,36 @@
+"""The studies as they stand: each can be run, and the page of results says what their results say."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments import study, tables
+from happier.errors import ConfigError
+from happier.training.compose import compose
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_unknown_study_is_named():
+    with pytest.raises(ConfigError, match=r"no study 'emoji_mian'; there are .*emoji_main"):
+        study.read_study("emoji_mian")
+
+
+@pytest.mark.parametrize("name", study.study_names())
+def test_every_study_can_be_run(name):
+    rates = dict.fromkeys(("happier", "nsm", "roadmap", "csl", "smooth_ap", "triplet", "proxy_nca"), 1e-3)
+    rates |= dict.fromkeys(("sup_ndcg", "sup_recall", "himulcon"), 1e-3)
+    for job in study.read_study(name).jobs:
+        config = compose([*job.train_overrides({"emoji": rates, "wesnoth": rates}), "run=x"])
+        assert config.seed == job.seed
+
+
+def test_names_tell_runs_apart():
+    jobs = [job for name in study.study_names() for job in study.read_study(name).jobs]
+    assert len({job.result for job in jobs}) == len(set(jobs))
+
+
+def test_the_page_says_what_the_results_say():
+    page = ROOT / "docs" / "results.md"
+    text = page.read_text(encoding="utf-8")
+    assert tables.fill(text) == text, "run `python -m experiments tables`"
