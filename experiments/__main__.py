@@ -58,6 +58,16 @@ def figures(
 
 
 @app.command()
+def gradients(
+    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+) -> None:
+    """Measure which pairs of a batch each surrogate moves."""
+    from experiments.gradients import measure_gradients
+
+    print(measure_gradients(runs))
+
+
+@app.command()
 def rates(study: Annotated[str, typer.Argument(help="A study that swept learning rates.")]) -> None:
     """Write the best learning rate of each family of a study into rates.yaml."""
     from experiments.study import choose_rates

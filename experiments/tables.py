@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from experiments.study import Job, read_study
+from experiments.study import RESULTS, Job, read_study
 from happier.evaluation.result import Result, compare
 from happier.metrics.schema import Schema
 
@@ -129,6 +129,17 @@ def rate_table(methods: dict[str, Figures]) -> list[list[str]]:
     return rows
 
 
+def gradient_table(model: str) -> list[list[str]]:
+    """Where the gradient of each surrogate goes, on batches of one model."""
+    found = json.loads((RESULTS / "gradients.json").read_text(encoding="utf-8"))[model]
+    ways = [name for name in next(iter(found.values())) if "/" in name]
+    shown = [way for way in ways if max(one[way] for one in found.values()) >= 0.001]
+    rows = [["surrogate", "pairs moved", *(way.replace("/", " ") for way in shown)]]
+    for name, one in found.items():
+        rows.append([name, f"{one['moved']:.1%}", *(f"{one[way]:.1%}" for way in shown)])
+    return rows
+
+
 TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
     "hierarchical": hierarchical_table,
     "levels": level_table,
@@ -143,6 +154,8 @@ def fill(text: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         head, study, kind, _, end = match.groups()
+        if study == "gradients":
+            return f"{head}\n{markdown(gradient_table(kind))}\n{end}"
         methods = read_figures(study)
         body = markdown(TABLES[kind](methods)) if methods else "Not run yet.\n"
         return f"{head}\n{body}\n{end}"
