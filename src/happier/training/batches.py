@@ -49,6 +49,10 @@ class TrainingBatches:
         )
         self._dataset = ImageDataset(manifest, None, transform, seed=config.seed)
         self._order = _Order()
+        self._pixels: Tensor | None = None
+        if _fits_in_memory(manifest, test, config):
+            self._pixels = _decode(self._dataset, config.data.workers)
+            return
         self._loader: DataLoader[Tensor] = DataLoader(
             self._dataset,  # type: ignore[arg-type]
             batch_sampler=self._order,
@@ -59,9 +63,6 @@ class TrainingBatches:
             # Its own, so that starting workers draws nothing from the generator that the model uses.
             generator=torch.Generator(),
         )
-        self._pixels: Tensor | None = None
-        if _fits_in_memory(manifest, test, config):
-            self._pixels = _decode(self._dataset, config.data.workers)
 
     def epoch(
         self, epoch: int, batches: Sequence[list[int]], *, first_step: int
