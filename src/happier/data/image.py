@@ -48,7 +48,7 @@ def read_image(path: Path | str) -> Image.Image:
     """
     opened = _open(path, _read_bytes(path))
     try:
-        return _as_rgb(opened)
+        return as_rgb(opened)
     except _DECODER_ERRORS as error:
         raise _broken(path, error) from error
 
@@ -90,7 +90,7 @@ def _decode(path: Path | str, data: bytes, at_least: int | None) -> Tensor:
             scale = max(power for power in (1, 2, 4, 8) if power <= max(factor, 1))
             width, height = opened.size
             opened.draft(opened.mode, (width // scale, height // scale))
-        pixels = np.array(_as_rgb(opened))
+        pixels = np.array(as_rgb(opened))
     except _DECODER_ERRORS as error:
         raise _broken(path, error) from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
@@ -135,7 +135,8 @@ def _broken(path: Path | str, error: BaseException) -> ImageError:
     return ImageError(f"cannot read the image {path}: {reason}")
 
 
-def _as_rgb(opened: Image.Image) -> Image.Image:
+def as_rgb(opened: Image.Image) -> Image.Image:
+    """An opened image upright and in RGB: alpha on white, 16 bits and floats scaled to 8 bits."""
     opened.load()
     image = ImageOps.exif_transpose(opened)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
 
-import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
+from happier.data.image import as_rgb
 from happier.errors import ImageError
 
 MAX_PIXELS = 40_000_000
@@ -48,7 +48,8 @@ def decode(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, about: int |
                 )
             if about is not None:
                 opened.draft("RGB", (about, about))
-            return _as_rgb(ImageOps.exif_transpose(opened))
+            # As in training and indexing: the same picture must give the same vector.
+            return as_rgb(opened)
     except UnidentifiedImageError as error:
         raise ImageError(f"{name} is not an image ({', '.join(FORMATS)})") from error
     except ImageError:
@@ -56,17 +57,6 @@ def decode(data: bytes, *, name: str, max_pixels: int = MAX_PIXELS, about: int |
     # Decoders meet hostile bytes here, and raise almost anything on them.
     except Exception as error:
         raise ImageError(f"{name} cannot be decoded: it is damaged or cut short") from error
-
-
-def _as_rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith(("I", "F")):
-        grey = np.asarray(image).astype(np.float64)
-        scale = 257 if grey.max(initial=0) > 255 else 1
-        return Image.fromarray(np.clip(grey / scale, 0, 255).astype(np.uint8)).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image.convert("RGB")
 
 
 def encode(image: Image.Image, size: int) -> bytes:
