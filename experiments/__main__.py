@@ -23,14 +23,15 @@ def run(
     studies: Annotated[list[str], typer.Argument(help="Names of the files in experiments/studies.")],
     workers: Annotated[int, typer.Option(min=1, help="Runs side by side; each uses one core.")] = 2,
     runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+    methods: Annotated[list[str] | None, typer.Option("--method", help="Only these methods.")] = None,
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only these seeds.")] = None,
 ) -> None:
     """Run what the studies lack, in their order; stop it at any moment and run it again."""
     from experiments.running import run_jobs
     from experiments.study import read_study
 
-    jobs = {job: None for name in studies for job in read_study(name).jobs}
-    run_jobs([job for job in jobs if not seeds or job.seed in seeds], workers=workers, runs=runs)
+    asked = [read_study(name).only(methods=methods, seeds=seeds) for name in studies]
+    run_jobs(list(dict.fromkeys(job for study in asked for job in study.jobs)), workers=workers, runs=runs)
 
 
 @app.command()

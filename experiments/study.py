@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,21 @@ class Study:
         """All jobs, the first seed of every method first: when cut off, there is something of everything."""
         jobs = {job: None for jobs in self.methods.values() for job in jobs}
         return sorted(jobs, key=lambda job: job.seed)
+
+    def only(self, *, methods: Sequence[str] | None = None, seeds: Sequence[int] | None = None) -> Study:
+        """The same study with some of its methods and seeds; None for all.
+
+        Raises:
+            ConfigError: it has no such method.
+        """
+        if unknown := [name for name in methods or () if name not in self.methods]:
+            raise ConfigError(f"{self.name} has no method {unknown[0]!r}; it has {', '.join(self.methods)}")
+        kept = {
+            name: tuple(job for job in jobs if not seeds or job.seed in seeds)
+            for name, jobs in self.methods.items()
+            if not methods or name in methods
+        }
+        return replace(self, methods=kept)
 
 
 def read_study(name: str) -> Study:
