@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from experiments.study import RESULTS, Job, read_study
+from happier.evaluation.published import PUBLISHED
 from happier.evaluation.result import Result, compare
 from happier.metrics.schema import Schema
 
@@ -140,6 +141,15 @@ def gradient_table(model: str) -> list[list[str]]:
     return rows
 
 
+def published_table(data: str) -> list[list[str]]:
+    """The paper's own figures for one of its data sets."""
+    table = PUBLISHED[data]
+    rows = [[table.title, *table.columns]]
+    for name, values in table.rows.items():
+        rows.append([name, *("" if value is None else f"{value:.1f}" for value in values)])
+    return rows
+
+
 TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
     "hierarchical": hierarchical_table,
     "levels": level_table,
@@ -154,13 +164,18 @@ def fill(text: str) -> str:
 
     def table(match: re.Match[str]) -> str:
         head, study, kind, _, end = match.groups()
-        if study == "gradients":
-            return f"{head}\n{markdown(gradient_table(kind))}\n{end}"
-        methods = read_figures(study)
-        body = markdown(TABLES[kind](methods)) if methods else "Not run yet.\n"
-        return f"{head}\n{body}\n{end}"
+        return f"{head}\n{_table(study, kind)}\n{end}"
 
     return _MARKED.sub(table, text)
+
+
+def _table(study: str, kind: str) -> str:
+    if study == "gradients":
+        return markdown(gradient_table(kind))
+    if study == "published":
+        return markdown(published_table(kind))
+    methods = read_figures(study)
+    return markdown(TABLES[kind](methods)) if methods else "Not run yet.\n"
 
 
 def fill_page(path: Path) -> bool:
