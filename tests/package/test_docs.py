@@ -1,12 +1,15 @@
-"""What README and docs say works: Python blocks run, commands and options exist, links lead somewhere."""
+"""What README and docs say works: code runs, commands, options and overrides exist, links lead somewhere."""
 
 import ast
 import doctest
+import html
+import importlib
 import os
 import re
 import shlex
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -31,6 +34,10 @@ def name_of(page):
     return str(page.relative_to(ROOT))
 
 
+# What the libraries in the examples say about their own insides.
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True:UserWarning")
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
 def test_python_blocks_run(page, tmp_path, monkeypatch):
@@ -55,14 +62,23 @@ def test_sessions_print_what_they_say(page, tmp_path, monkeypatch):
     assert tried > 0
 
 
+def lines_of_commands(page):
+    """Lines of blocks and indented lines, and code within a sentence, that call the command."""
+    text = page.read_text().replace("\\\n", " ")
+    for block in re.findall(r"^```(?:bash|console)?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL):
+        yield from block.splitlines()
+    yield from re.findall(r"^    ((?:torchrun|happier|srun) .*)$", text, flags=re.MULTILINE)
+    yield from (re.sub(r"\s+", " ", code) for code in re.findall(r"(?<!`)`(happier [^`]+)`(?!`)", text))
+
+
 def commands():
     for page in PAGES:
-        for block in [*blocks(page, "bash"), *blocks(page, "console")]:
-            for line in block.replace("\\\n", " ").splitlines():
-                words = line.split(" #")[0].strip().removeprefix("$ ").split(";")[0]
-                words = re.sub(r"^([A-Z_]+=\S+ )+", "", words)
-                if words.startswith("happier "):
-                    yield pytest.param(words, id=f"{name_of(page)}: {words}")
+        for line in dict.fromkeys(lines_of_commands(page)):
+            words = line.split(" #")[0].strip().removeprefix("$ ").split(";")[0]
+            words = re.sub(r"^(\w+=(\$\(.*?\)|\S+) |srun |ssh .*?(?=happier))+", "", words)
+            words = re.sub(r"^torchrun .*? -m happier ", "happier ", words)
+            if re.match(r"happier [a-z-]", words):
+                yield pytest.param(words, id=f"{name_of(page)}: {words}")
 
 
 @pytest.mark.parametrize("line", list(commands()))
@@ -72,14 +88,27 @@ def test_commands_exist_with_their_options(line):
     while words and hasattr(command, "commands"):
         if words[0].startswith("-"):
             break
-        assert words[0] in command.commands, f"no such command: {line}"
-        command = command.commands[words.pop(0)]
+        names = words.pop(0).split("/")  # several in short: "happier data list/fetch"
+        assert set(names) <= set(command.commands), f"no such command: {line}"
+        command = command.commands[names[0]]
     known = {
         option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]
     }
     for word in words:
         if re.match(r"--[a-z]", word):
             assert word.split("=")[0] in known | {"--help"}, f"no such option: {word} in {line}"
+    if command.name == "train" and "..." not in line:
+        check_overrides(words)
+
+
+def check_overrides(words):
+    """The configuration that a line describes exists; of a sweep, its first job."""
+    from happier.training.compose import compose
+
+    given = [word for word in words if "=" in word and not word.startswith(("-", "hydra"))]
+    given = [re.sub(r"=([^,\[]+),.*", r"=\1", word) for word in given if not re.search(r"[$A-Z]", word)]
+    if given:
+        compose(given)
 
 
 def targets():
@@ -101,12 +130,51 @@ def test_relative_links_lead_somewhere(page):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
 
 
-@pytest.mark.slow
-def test_the_site_builds_without_a_warning(tmp_path):
-    mkdocs = Path(sys.executable).with_name("mkdocs")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site; a warning, a dead link or anchor fails the build."""
+    place = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [mkdocs, "build", "--strict", "--site-dir", tmp_path / "site"],
+        [Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--site-dir", place],
         cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "HAPPIERLoss" in (tmp_path / "site" / "api" / "losses" / "index.html").read_text()
+    return place
+
+
+@pytest.mark.slow
+def test_every_page_is_in_the_sites_menu(site):
+    menu = (site / "index.html").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        place = page.relative_to(ROOT / "docs").with_suffix("")
+        assert place.name == "index" or f'href="{place}/"' in menu, f"{page.name} is not in mkdocs.yml's nav"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "module",
+    [
+        "happier",
+        "happier.data",
+        "happier.embeddings",
+        "happier.evaluation",
+        "happier.losses",
+        "happier.metrics",
+        "happier.report",
+        "happier.search",
+    ],
+)
+def test_every_public_name_is_documented(module, site):
+    inventory = (site / "objects.inv").read_bytes()
+    listed = zlib.decompress(inventory.split(b"\n", 4)[4]).decode().splitlines()
+    documented = {line.split(" ")[0] for line in listed}
+    public = {f"{module}.{name}" for name in importlib.import_module(module).__all__}
+    assert public - documented == set()
+
+
+@pytest.mark.slow
+def test_the_examples_are_shown_whole(site):
+    page = html.unescape(re.sub(r"<[^>]+>", "", (site / "examples" / "index.html").read_text()))
+    for script in (ROOT / "examples").glob("*.py"):
+        last = script.read_text().strip().splitlines()[-1]
+        assert last in page, f"{script.name} is not on the page"

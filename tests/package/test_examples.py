@@ -1,0 +1,75 @@
+"""The scripts in examples/ run as they are, and what they print is true."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+
+
+def run(name, folder):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name],
+        capture_output=True, text=True, check=False, cwd=folder, env={**os.environ, "COLUMNS": "100"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert list(folder.iterdir()) == [], "an example left something behind"
+    return done.stdout
+
+
+def numbers(line):
+    return [float(number) for number in re.findall(r"[-+]?\d+\.\d+", line)]
+
+
+def line_of(text, start):
+    return next(line for line in text.splitlines() if line.strip("│ ").startswith(start))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_each_is_a_notebook_of_whole_cells(script):
+    cells = re.split(r"^# %%.*\n", script.read_text(), flags=re.MULTILINE)
+    assert cells[0] == ""
+    assert script.read_text().startswith("# %% [markdown]\n# # ")
+    assert len(cells) >= 5
+    for cell in cells:
+        ast.parse(cell)
+    assert f"python examples/{script.name}" in cells[1]
+
+
+@pytest.mark.slow
+def test_the_metric(tmp_path):
+    printed = run("metric_on_your_embeddings.py", tmp_path)
+    (whole,) = numbers(line_of(printed, "H-AP  "))
+    group, digit = numbers(line_of(printed, "R@1 "))
+    mean, low, high = numbers(line_of(printed, "H-AP 0").replace("95%", ""))
+    assert low < mean < high
+    assert whole == pytest.approx(100 * mean, abs=0.06)
+    assert group >= digit
+    change, lowest, highest = numbers(line_of(printed, "half of the pixels").replace("95%", ""))
+    assert lowest < change < highest < 0
+    shares = [numbers(line)[0] for line in printed.splitlines() if line.startswith("first answer")]
+    assert sum(shares) == pytest.approx(100, abs=0.2)
+    assert shares[0] == pytest.approx(digit, abs=0.06)
+
+
+@pytest.mark.slow
+def test_the_loss_in_a_loop(tmp_path):
+    printed = run("happier_in_a_pml_loop.py", tmp_path)
+    losses = [numbers(line)[0] for line in printed.splitlines() if line.startswith("  epoch")]
+    assert len(losses) == 8
+    assert losses[3] < losses[0]
+    assert losses[7] < losses[4]
+    softmax, tree = numbers(line_of(printed, "softmax:")), numbers(line_of(printed, "HAPPIER:"))
+    for precision, ours, *_ in (softmax, tree):
+        assert precision == pytest.approx(ours, abs=2e-3)  # ties may be ordered differently
+    assert tree[2] > softmax[2]
+    assert tree[3] > softmax[3]
+    change, low, high = numbers(line_of(printed, "H-AP").replace("95%", ""))
+    assert 0 < low < change < high
+    assert change == pytest.approx(tree[2] - softmax[2], abs=1.1e-3)

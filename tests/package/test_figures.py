@@ -1,0 +1,45 @@
+"""The documentation's pictures come from a command, and those in the repository are its work."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "images"
+CHROMIUM = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
+
+
+def make(*options):
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "figures", *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_the_worked_picture_is_up_to_date(tmp_path):
+    make("--only", "ranking", "-o", tmp_path)
+    assert (tmp_path / "h-ap.svg").read_text() == (IMAGES / "h-ap.svg").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
+def test_screenshots_are_taken(tmp_path):
+    make("--only", "screenshots", "--epochs", "1", "-o", tmp_path)
+    taken = sorted(path.name for path in tmp_path.iterdir())
+    assert taken == sorted(path.name for path in IMAGES.glob("*.webp"))
+    for path in tmp_path.iterdir():
+        with Image.open(path) as image:
+            assert image.size == (1180, 820)
+            assert len(image.convert("RGB").getcolors(1 << 24)) > 1000, f"{path.name} is nearly empty"
+
+
+def test_pictures_are_small_and_shown():
+    pages = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
+    for path in IMAGES.iterdir():
+        assert path.stat().st_size < 200 * 1024, f"{path.name} is large"
+        assert f"images/{path.name}" in pages, f"no page shows {path.name}"
