@@ -95,13 +95,12 @@ def tally(
     order = matching.order.astype(np.uint32)
     place = np.empty_like(order)
     place[order] = np.arange(len(order), dtype=np.uint32)
-    in_order = bool((np.diff(matching.order) > 0).all())
 
     def work(part: slice, block: MatchBlock, scores: npt.NDArray[Any], table: FloatArray, start: int) -> None:
         """Run the kernel on some rows of a block; it lets go of the interpreter, so threads run abreast."""
         rows = slice(start + part.start, start + part.stop)
         kernel.tally_block(
-            scores[part], order, place, in_order, block.starts[part], block.stops[part], block.excluded,
+            scores[part], order, place, block.starts[part], block.stops[part], block.excluded,
             block.excluded_start[part.start : part.stop + 1], block.counts[part], table[part],
             discounts, worst, sums[rows], heads[rows, :head],
         )  # fmt: skip

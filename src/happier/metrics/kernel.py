@@ -2,19 +2,19 @@
 
 Only the positives are sorted. Negatives are counted between positives:
 
-1. the row is put into depth-first label order, in which the positives of each level are one contiguous range,
-   so their levels are known from where they stand;
-2. positives are sorted by 22 bits of their score, in two passes, then put right exactly; the sort is stable
-   and they were collected in the order that equal scores shall have, so ties need no further care;
-3. each negative looks up where its score falls among the positives: a table over equal steps of score
-   leads to within a few places of it;
+1. in depth-first label order the positives of each level are one contiguous range, so they are picked from
+   the row by position and their levels are known;
+2. a monotone function of the score spreads the positives over a table of steps; put into their steps they are
+   nearly sorted, and then put right exactly. The sort is stable and they were collected in the order that
+   equal scores shall have, so ties need no further care;
+3. each negative looks up its step, which says between which positives it falls; only those that meet
+   positives in their own step are compared with them;
 4. AP is a plain sum once the positives of a level stand in a list of their own: the i-th of them has rank
    ``i`` among them. Each level's list is drawn from the one before.
 
 All of it stands in one file, because numba does not notice when a function of another file changes. Loops are
 written without unpredictable branches: a mispredicted one costs more than the work it saves. Places
-are unsigned, which spares the check for negative indices. Sums are float64. Steps are monotone in the score,
-so the result does not depend on them.
+are unsigned, which spares the check for negative indices. Sums are float64.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ import numpy as np
 ASI, DCG, HAP, FIRST_MISTAKE, TIED = range(5)
 SCALARS = 5
 
-_DIGIT_BITS = 11
-_DIGITS = 1 << _DIGIT_BITS
 _CHUNK = 2048
+# Up to which share of the positives, from the highest, each piece of `_find_steps` reaches; read off a sample.
+_SHARES = (0.01, 0.1, 0.5, 0.9, 1.0)
+_SAMPLE = 128
 
 _jit = numba.njit(cache=True, nogil=True)
 # Sums of positive terms may be taken in any order: it lets them run in vector lanes.
@@ -39,11 +40,11 @@ _jit_sum = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 
 @_jit
 def _collect_positives(
-    row: Any, starts: Any, stops: Any, blanks: Any, worst: bool, scores: Any, levels: Any
+    row: Any, order: Any, starts: Any, stops: Any, blanks: Any, worst: bool, scores: Any, levels: Any
 ) -> int:
     """Copy the positives' scores and levels, in the order of equal scores; return how many there are.
 
-    ``starts[l], stops[l]`` is the range of level ``l + 1`` or finer in the row; ranges are nested, so the
+    ``starts[l], stops[l]`` is the range of level ``l + 1`` or finer in the order; ranges are nested, so the
     items of exactly that level are what the next range leaves out on its two sides. ``blanks`` are positions
     of items that are not there.
     """
@@ -64,7 +65,8 @@ def _collect_positives(
                     if first <= blank < stop_run:
                         stop_run = blank
                 size = stop_run - first
-                scores[count : count + size] = row[first:stop_run]
+                for i in range(np.uint64(size)):
+                    scores[np.uint64(count) + i] = row[order[np.uint64(first) + i]]
                 levels[count : count + size] = level + 1
                 count += size
                 first = stop_run + 1 if stop_run < last else last
@@ -123,135 +125,162 @@ def _put_right(scores: Any, levels: Any, count: int) -> bool:
 
 
 @_jit
-def _radix_sort(raw: Any, raw_levels: Any, count: int, scores: Any, levels: Any, halfway: Any) -> None:
-    """Sort into ``scores, levels`` by 22 bits, stable: falling score but for the bits beyond."""
+def _spread(raw: Any, count: int, steps: int, pieces: Any) -> Any:
+    """Choose the pieces of `_find_steps` so that positives fill the steps evenly; return the lowest score.
+
+    A piece begins at a score, has a slope in steps per score, and a number of steps in all. The inner ends
+    are quantiles of a sample: they decide how evenly the steps are filled, not what comes out.
+    """
     kind = raw.dtype.type
     low, high = raw[0], raw[0]
     for i in range(count):
         low = min(low, raw[i])
         high = max(high, raw[i])
-    last = kind(_DIGITS * _DIGITS - 1)
-    scale = last / (high - low) if high > low else kind(1)
-    if not np.isfinite(scale):
-        scale = kind(1)
-    fine = np.zeros(_DIGITS, dtype=np.uint32)
-    coarse = np.zeros(_DIGITS, dtype=np.uint32)
-    one, bits, mask = np.uint32(1), np.uint64(_DIGIT_BITS), np.uint64(_DIGITS - 1)
-    for i in range(count):
-        step = np.uint64(_step_of(raw[i], high, scale, last))
-        fine[step & mask] += one
-        coarse[step >> bits] += one
-    total_fine, total_coarse = np.uint32(0), np.uint32(0)
-    for digit in range(_DIGITS):
-        size_fine, size_coarse = fine[digit], coarse[digit]
-        fine[digit], coarse[digit] = total_fine, total_coarse
-        total_fine += size_fine
-        total_coarse += size_coarse
-    for i in range(count):  # the steps are cheaper to find again than to keep
-        step = np.uint64(_step_of(raw[i], high, scale, last))
-        place = fine[step & mask]
-        fine[step & mask] = place + one
-        halfway[place] = ((step >> bits) << np.uint64(32)) | np.uint64(i)
-    for i in range(count):
-        digit = halfway[i] >> np.uint64(32)
-        place = coarse[digit]
-        coarse[digit] = place + one
-        item = np.uint32(halfway[i])
-        scores[place] = raw[item]
-        levels[place] = raw_levels[item]
+    size = min(count, _SAMPLE)
+    sample = np.empty(size, dtype=raw.dtype)
+    for i in range(size):
+        score = raw[i * count // size]
+        j = i
+        while j > 0 and score > sample[j - 1]:
+            sample[j] = sample[j - 1]
+            j -= 1
+        sample[j] = score
+    upper, before = high, 0.0
+    for piece in range(len(pieces)):
+        share = _SHARES[piece]
+        lower = sample[int(share * (size - 1))] if share < 1 else low
+        length = kind((share - before) * (steps - 0.5))
+        slope = length / (upper - lower) if upper > lower else kind(1)
+        pieces[piece, 0] = upper
+        pieces[piece, 1] = slope if 0 < slope < np.inf else kind(1)
+        pieces[piece, 2] = length
+        upper, before = lower, share
+    return low
 
 
 @_jit
-def _sort_positives(
-    raw: Any, raw_levels: Any, count: int, worst: bool, scores: Any, levels: Any, halfway: Any
-) -> None:
-    """Sort by falling score, equal scores in the order they came."""
-    _radix_sort(raw, raw_levels, count, scores, levels, halfway)
-    if not _put_right(scores, levels, count):
-        _heap_sort(scores, levels, count, worst)
+def _find_steps(scores: Any, pieces: Any, low: Any, depths: Any, index: Any) -> None:
+    """Step 0..steps of each score, rising as the score falls; what is below the lowest positive has its own.
 
-
-@_jit
-def _step_of(score: Any, high: Any, scale: Any, last: Any) -> Any:
-    """Step 0..last of the table, rising as the score falls; monotone, so equal scores share a step."""
-    step = (high - score) * scale
-    zero = last - last  # of the scores' own type: a wider one would halve the vector width
-    return np.uint32(min(max(step, zero), last))
+    Each piece adds between nothing and its length. Every operation is monotone, rounding included, so equal
+    scores share a step and a higher score never stands in a later one.
+    """
+    kind = scores.dtype.type
+    zero, one = kind(0), kind(1)  # of the scores' own type: a wider one would halve the vector width
+    for j in range(len(scores)):
+        depths[j] = one if scores[j] < low else zero
+    for piece in range(len(pieces)):
+        start, slope, length = pieces[piece, 0], pieces[piece, 1], pieces[piece, 2]
+        for j in range(len(scores)):
+            depths[j] += min(max((start - scores[j]) * slope, zero), length)
+    for j in range(len(scores)):
+        index[j] = np.uint32(np.int32(depths[j]))
 
 
 @_jit
 def _table_size(positives: int) -> int:
-    """About two steps a positive; few enough to be whole numbers in float32."""
+    """Several steps a positive, so that most negatives meet none in theirs; the table shall stay in cache."""
     steps = 16
-    while steps < positives and steps < 1 << 22:
+    while steps < 4 * positives and steps < 1 << 17:
         steps *= 2
     return steps
 
 
 @_jit
-def _build_table(scores: Any, count: int, steps: int, first: Any) -> tuple[Any, Any]:
-    """Fill ``first[s]``, the first positive of step s or a later one; return the steps' origin and scale."""
-    kind = scores.dtype.type
-    # Steps leave out the few highest positives, which would leave most of the table empty. They reach down
-    # to the lowest, so that the many negatives below it are done at once: in the last step, behind all.
-    high, low = scores[count // 1000], scores[count - 1]
-    scale = kind(steps) / (high - low) if high > low else kind(1)
-    if not np.isfinite(scale):
-        scale = kind(1)
-    last = kind(steps)
-    first[: steps + 2] = 0
+def _sort_positives(
+    raw: Any, raw_levels: Any, count: int, worst: bool, steps: int, pieces: Any, low: Any, depths: Any,
+    index: Any, first: Any, scores: Any, levels: Any,
+) -> None:  # fmt: skip
+    """Sort by falling score, equal scores in the order they came.
+
+    ``first[s]`` becomes the first positive of step s or a later one.
+    """
+    for begin in range(0, count, _CHUNK):
+        stop = min(begin + _CHUNK, count)
+        _find_steps(raw[begin:stop], pieces, low, depths, index[begin:stop])
+    first[: steps + 3] = 0
+    one, two = np.uint32(1), np.uint32(2)
+    for i in range(count):  # counted two places on, so that filling a step moves its start where it belongs
+        first[index[i] + two] += one
+    total = np.uint32(0)
+    for step in range(steps + 3):
+        total += first[step]
+        first[step] = total
     for i in range(count):
-        first[_step_of(scores[i], high, scale, last) + np.uint32(1)] += np.uint32(1)
-    for step in range(steps + 1):
-        first[step + 1] += first[step]
-    return high, scale
+        step = index[i] + one
+        place = first[step]
+        first[step] = place + one
+        scores[place] = raw[i]
+        levels[place] = raw_levels[i]
+    if not _put_right(scores, levels, count):
+        _heap_sort(scores, levels, count, worst)
 
 
 @_jit
 def _count_negatives(
-    row: Any, scores: Any, high: Any, scale: Any, steps: int, first: Any, index: Any, ahead: Any
-) -> bool:
+    row: Any, place: Any, start: int, stop: int, scores: Any, pieces: Any, low: Any, steps: int, depths: Any,
+    index: Any, near: Any, first: Any, ahead: Any,
+) -> bool:  # fmt: skip
     """Add to ``ahead[i]`` the negatives behind positive i-1 and not behind i; return whether one ties.
 
+    Items whose place lies in start..stop are positives; they are counted in a step of their own, behind all.
     Of equal scores the negative goes first. Two NaN behind the last positive's score stop every search.
     """
-    last = row.dtype.type(steps)
     tied = False
+    one = np.uint32(1)
+    behind_all = np.uint32(steps + 1)
+    begin_positives, width = np.uint32(start), np.uint32(stop - start)
     for begin in range(0, len(row), _CHUNK):
-        size = min(_CHUNK, len(row) - begin)
-        for j in range(size):  # on its own, this loop is turned into vector instructions
-            index[j] = _step_of(row[begin + j], high, scale, last)
-        for j in range(size):
-            score = row[begin + j]
-            i = first[index[j]]
+        part, places = row[begin : begin + _CHUNK], place[begin : begin + _CHUNK]
+        _find_steps(part, pieces, low, depths, index)
+        for j in range(len(part)):
+            is_positive = np.uint32(places[j] - begin_positives) < width
+            index[j] = behind_all if is_positive else index[j]
+        close = np.uint32(0)
+        for j in range(len(part)):
+            step = index[j]
+            i = first[step]
+            ahead[i] += one
+            near[close] = np.uint32(j)
+            close += np.uint32(first[step + one] != i)
+        for n in range(close):  # those that have positives in their step
+            j = near[n]
+            score, step = part[j], index[j]
+            i = first[step]
+            ahead[i] -= one
             # Two comparisons that do not wait for each other; the scores fall, so their sum is the place.
-            i += np.uint32(scores[i] > score) + np.uint32(scores[i + np.uint32(1)] > score)
+            i += np.uint32(scores[i] > score) + np.uint32(scores[i + one] > score)
             if scores[i] > score:  # rare: many positives in one step
-                stop = first[index[j] + np.uint32(1)]
-                while i < stop:
-                    middle = (i + stop) >> np.uint32(1)
+                end = first[step + one]
+                while i < end:
+                    middle = (i + end) >> one
                     if scores[middle] > score:
-                        i = middle + np.uint32(1)
+                        i = middle + one
                     else:
-                        stop = middle
-            ahead[i] += np.uint32(1)
+                        end = middle
+            ahead[i] += one
             tied |= scores[i] == score
     return tied
 
 
 @_jit
-def _tied_negatives_last(row: Any, scores: Any, count: int, ahead: Any, end: Any) -> None:
+def _tied_negatives_last(
+    row: Any, order: Any, start: int, stop: int, scores: Any, count: int, ahead: Any, end: Any
+) -> None:
     """Move the negatives that tie positives behind all of those: for ties="best"."""
     for i in range(count - 1, -1, -1):  # one past the last positive of equal score
         end[i] = end[i + 1] if i + 1 < count and scores[i] == scores[i + 1] else i + 1
-    for score in row:
-        i, stop = 0, count
-        while i < stop:
-            middle = (i + stop) // 2
+    for position in range(len(row)):
+        if start <= position < stop:
+            continue
+        score = row[order[position]]
+        i, last = 0, count
+        while i < last:
+            middle = (i + last) // 2
             if scores[middle] > score:
                 i = middle + 1
             else:
-                stop = middle
+                last = middle
         if scores[i] == score:
             ahead[i] -= np.uint32(1)
             ahead[end[i]] += np.uint32(1)
@@ -406,31 +435,32 @@ def _first_mistake(ranks: Any, levels: Any, positives: int, items: int, depth: i
 
 @_jit
 def _tally_query(
-    row: Any, starts: Any, stops: Any, blanks: Any, counts: Any, relevance: Any, discounts: Any,
-    worst: bool, raw: Any, scores: Any, levels: Any, levels_b: Any, halfway: Any, first: Any, index: Any,
-    ahead: Any, ranks: Any, ranks_b: Any, out: Any, head: Any,
+    row: Any, order: Any, place: Any, starts: Any, stops: Any, blanks: Any, counts: Any, relevance: Any,
+    discounts: Any, worst: bool, raw: Any, scores: Any, levels: Any, levels_b: Any, pieces: Any, depths: Any,
+    index: Any, near: Any, first: Any, ahead: Any, ranks: Any, ranks_b: Any, out: Any, head: Any,
 ) -> None:  # fmt: skip
     depth = len(starts)
     items = len(row) - len(blanks)
     out[:] = 0.0
-    positives = _collect_positives(row, starts, stops, blanks, worst, raw, levels_b)
+    positives = _collect_positives(row, order, starts, stops, blanks, worst, raw, levels_b)
     if positives == 0:
         out[FIRST_MISTAKE] = np.float64(depth) if items > 0 else np.nan
         _read_head(ranks, levels, 0, items, head)
         return
-    _sort_positives(raw, levels_b, positives, worst, scores, levels, halfway)
-    scores[positives : positives + 2] = np.nan
     steps = _table_size(positives)
-    high, scale = _build_table(scores, positives, steps, first)
+    low = _spread(raw, positives, steps, pieces)
+    _sort_positives(
+        raw, levels_b, positives, worst, steps, pieces, low, depths, index, first, scores, levels
+    )  # fmt: skip
+    scores[positives : positives + 2] = np.nan
     ahead[: positives + 1] = 0
-    left, right = row[: starts[0]], row[stops[0] :]
-    tied = _count_negatives(left, scores, high, scale, steps, first, index, ahead)
-    tied |= _count_negatives(right, scores, high, scale, steps, first, index, ahead)
+    tied = _count_negatives(
+        row, place, starts[0], stops[0], scores, pieces, low, steps, depths, index, near, first, ahead
+    )  # fmt: skip
     # What was blanked among the negatives was counted before everything.
-    ahead[0] -= np.uint32(len(left) + len(right) - counts[0])
+    ahead[0] -= np.uint32(len(row) - (stops[0] - starts[0]) - counts[0])
     if tied and not worst:
-        _tied_negatives_last(left, scores, positives, ahead, ranks)
-        _tied_negatives_last(right, scores, positives, ahead, ranks)
+        _tied_negatives_last(row, order, starts[0], stops[0], scores, positives, ahead, ranks)
     before = np.uint32(0)
     for i in range(positives):
         before += ahead[i]
@@ -446,8 +476,8 @@ def _tally_query(
 
 @_jit
 def tally_block(
-    block: Any, order: Any, place: Any, in_order: bool, starts: Any, stops: Any, excluded: Any,
-    excluded_start: Any, counts: Any, relevance: Any, discounts: Any, worst: bool, out: Any, head: Any,
+    block: Any, order: Any, place: Any, starts: Any, stops: Any, excluded: Any, excluded_start: Any,
+    counts: Any, relevance: Any, discounts: Any, worst: bool, out: Any, head: Any,
 ) -> None:  # fmt: skip
     """Tally a block of score rows, which it may overwrite.
 
@@ -455,7 +485,6 @@ def tally_block(
         block: scores ``[q, N]``, float32 or float64.
         order: gallery items in depth-first label order, uint32 ``[N]``.
         place: position of each item in that order, uint32 ``[N]``.
-        in_order: whether the gallery stands in that order already.
         starts: first position in the order of each query's positives at each level or finer ``[q, L]``.
         stops: one past the last ``[q, L]``.
         excluded: items never retrieved, of all queries one after another.
@@ -471,27 +500,25 @@ def tally_block(
     for q in range(len(block)):
         width = max(width, stops[q, 0] - starts[q, 0])
     width += 1  # and one place behind the last
-    gathered = np.empty(0 if in_order else len(order), dtype=block.dtype)
     raw = np.empty(width, dtype=block.dtype)
     scores = np.empty(width + 1, dtype=block.dtype)
     levels = np.empty(width, dtype=np.int8)
     levels_b = np.empty(width, dtype=np.int8)
-    halfway = np.empty(width, dtype=np.uint64)
-    first = np.empty(_table_size(width) + 2, dtype=np.uint32)
-    index = np.empty(_CHUNK, dtype=np.uint32)
+    pieces = np.empty((len(_SHARES), 3), dtype=block.dtype)
+    depths = np.empty(_CHUNK, dtype=block.dtype)
+    index = np.empty(max(width, _CHUNK), dtype=np.uint32)
+    near = np.empty(_CHUNK, dtype=np.uint32)
+    first = np.empty(_table_size(width) + 3, dtype=np.uint32)
     ahead = np.empty(width, dtype=np.uint32)
     ranks = np.empty(width, dtype=np.int32)
     ranks_b = np.empty(width, dtype=np.int32)
     for q in range(len(block)):
         row = block[q]
-        if not in_order:
-            for position in range(len(order)):
-                gathered[position] = row[order[position]]
-            row = gathered
-        blanks = place[excluded[excluded_start[q] : excluded_start[q + 1]]].astype(np.int64)
-        for blank in blanks:
-            row[blank] = np.inf
+        absent = excluded[excluded_start[q] : excluded_start[q + 1]]
+        for item in absent:
+            row[item] = np.inf
         _tally_query(
-            row, starts[q], stops[q], blanks, counts[q], relevance[q], discounts, worst, raw, scores,
-            levels, levels_b, halfway, first, index, ahead, ranks, ranks_b, out[q], head[q],
+            row, order, place, starts[q], stops[q], place[absent].astype(np.int64), counts[q], relevance[q],
+            discounts, worst, raw, scores, levels, levels_b, pieces, depths, index, near, first, ahead, ranks,
+            ranks_b, out[q], head[q],
         )  # fmt: skip
