@@ -168,8 +168,18 @@ def test_every_public_name_is_documented(module, site):
     inventory = (site / "objects.inv").read_bytes()
     listed = zlib.decompress(inventory.split(b"\n", 4)[4]).decode().splitlines()
     documented = {line.split(" ")[0] for line in listed}
-    public = {f"{module}.{name}" for name in importlib.import_module(module).__all__}
-    assert public - documented == set()
+    missing = [
+        name
+        for name in importlib.import_module(module).__all__
+        if not {f"{module}.{name}", home_of(module, name)} & documented
+    ]
+    assert missing == []
+
+
+def home_of(module, name):
+    """Where a name is defined: a page may show it under another of its names."""
+    named = getattr(importlib.import_module(module), name)
+    return f"{getattr(named, '__module__', module)}.{getattr(named, '__qualname__', name)}"
 
 
 @pytest.mark.slow
