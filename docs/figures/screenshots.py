@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,19 +13,17 @@ from urllib.parse import quote
 from PIL import Image
 from shapes import LEVELS, write_folder
 
+from happier.cli import app
 from happier.data import Manifest, import_manifest, split_by_class
 from happier.search import Index
 from happier.web.server import ExplorerServer, open_explorer
 
-HAPPIER = Path(sys.executable).with_name("happier")
 VIEW = {"width": 1180, "height": 820}
 
 
 def happier(*words: str | Path) -> None:
-    """Run the command line; its own words are shown where it fails."""
-    done = subprocess.run([HAPPIER, *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"happier {' '.join(map(str, words))}\n{done.stdout}{done.stderr}")
+    """Call the command line in this process: starting another would take longer than most of the work."""
+    app([str(word) for word in words], standalone_mode=False)
 
 
 def train_models(work: Path, *, epochs: int) -> tuple[Path, Path]:
