@@ -34,3 +34,9 @@ def test_the_page_says_what_the_results_say():
     page = ROOT / "docs" / "results.md"
     text = page.read_text(encoding="utf-8")
     assert tables.fill(text) == text, "run `python -m experiments tables`"
+
+
+@pytest.mark.parametrize("data", study.read_rates())
+def test_the_recipe_has_the_rates_that_were_chosen(data):
+    for loss, rate in study.read_rates()[data].items():
+        assert compose([f"recipe={data}", f"loss={loss}"]).optimizer.lr == rate

@@ -42,6 +42,17 @@ def test_what_a_recipe_gives_to_a_loss_is_an_option_of_it(recipe):
     assert "loss" not in text
     for loss, options in text.get("loss_defaults", {}).items():
         assert options.keys() <= LOSSES[loss].options.keys()
+    assert text.get("rate_defaults", {}).keys() <= LOSSES.keys()
+
+
+def test_a_recipe_gives_losses_their_own_rates():
+    rates = OmegaConf.load(CONF / "recipe" / "emoji.yaml").rate_defaults
+    assert len(set(rates.values())) > 1
+    for loss, rate in rates.items():
+        config = compose(["recipe=emoji", f"loss={loss}"])
+        assert (config.optimizer.lr, config.rate_defaults) == (rate, {})
+    assert compose(["recipe=emoji", "loss=cluster"]).optimizer.lr == 2e-3
+    assert compose(["recipe=emoji", "loss=nsm", "optimizer.lr=0.5"]).optimizer.lr == 0.5
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

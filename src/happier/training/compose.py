@@ -159,7 +159,7 @@ def _register() -> None:
 
 
 def _apply_loss_defaults(config: DictConfig) -> None:
-    """Options that the recipe gives to the chosen loss, and drop those for the others."""
+    """Options and the rate that the recipe gives to the chosen loss; drop those for the others."""
     own = config.loss_defaults.get(config.loss.name, {})
     for option, value in own.items():
         if option not in config.loss:
@@ -169,6 +169,8 @@ def _apply_loss_defaults(config: DictConfig) -> None:
             )
         config.loss[option] = value
     config.loss_defaults = {}
+    config.optimizer.lr = config.rate_defaults.get(config.loss.name, config.optimizer.lr)
+    config.rate_defaults = {}
 
 
 def _set(config: DictConfig, key: str, value: Any) -> list[str]:

@@ -174,6 +174,8 @@ class TrainConfig:
     loss: dict[str, Any] = field(default_factory=dict)
     loss_defaults: dict[str, Any] = field(default_factory=dict)
     """Options that a recipe gives to each loss by name; they go into `loss`."""
+    rate_defaults: dict[str, float] = field(default_factory=dict)
+    """Learning rates that a recipe gives to losses by name; they go into `optimizer.lr`."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     transform: TransformConfig = field(default_factory=TransformConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
