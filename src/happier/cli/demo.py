@@ -21,7 +21,7 @@ def demo(
     full: Annotated[bool, typer.Option("--full", help="A larger budget: 40 epochs instead of 8.")] = False,
     data: Annotated[
         Path | None,
-        typer.Option(help="Your own images: FOLDER/<kind>/<item>/<image>, or a manifest.", metavar="FOLDER"),
+        typer.Option(help="Your own images: FOLDER/KIND/ITEM/IMAGE, or a manifest.", metavar="FOLDER"),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Directory of runs and report. [default: runs/demo]")
