@@ -29,13 +29,23 @@ ASI, DCG, HAP, FIRST_MISTAKE, TIED = range(5)
 SCALARS = 5
 
 _CHUNK = 2048
-# Up to which share of the positives, from the highest, each piece of `_find_steps` reaches; read off a sample.
+# Up to which share of the positives, highest first, each piece of `_find_steps` reaches; read off a sample.
 _SHARES = (0.01, 0.1, 0.5, 0.9, 1.0)
 _SAMPLE = 128
 
-_jit = numba.njit(cache=True, nogil=True)
+# Divisions are not checked for zero, which would keep them out of vector lanes.
+_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
 # Sums of positive terms may be taken in any order: it lets them run in vector lanes.
-_jit_sum = numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+_jit_sum = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+
+
+@_jit
+def _bring_near(row: Any) -> Any:
+    """Read the row in order, which is fast, so that picking from it at random finds it in cache."""
+    highest = row[0]
+    for j in range(len(row)):
+        highest = max(highest, row[j])
+    return highest
 
 
 @_jit
@@ -240,14 +250,14 @@ def _count_negatives(
         for j in range(len(part)):
             step = index[j]
             i = first[step]
-            ahead[i] += one
+            alone = np.uint32(first[step + one] == i)
+            ahead[i] += alone
             near[close] = np.uint32(j)
-            close += np.uint32(first[step + one] != i)
+            close += one - alone
         for n in range(close):  # those that have positives in their step
             j = near[n]
             score, step = part[j], index[j]
             i = first[step]
-            ahead[i] -= one
             # Two comparisons that do not wait for each other; the scores fall, so their sum is the place.
             i += np.uint32(scores[i] > score) + np.uint32(scores[i + one] > score)
             if scores[i] > score:  # rare: many positives in one step
@@ -286,30 +296,41 @@ def _tied_negatives_last(
             ahead[end[i]] += np.uint32(1)
 
 
+@_jit_sum
+def _mean_share(common: Any, count: int) -> Any:
+    """Mean over n = 1..count of ``common[n] / n``."""
+    total = 0.0
+    for n in range(1, count + 1):
+        total += np.float64(common[n]) / np.float64(np.int32(n))  # 64 bit counters have no vector conversion
+    return total / count
+
+
 @_jit
-def _average_set_intersection(ranks: Any, levels: Any, positives: int, counts: Any, at_rank: Any) -> Any:
+def _average_set_intersection(
+    ranks: Any, levels: Any, positives: int, counts: Any, at_rank: Any, common: Any
+) -> Any:
     """ASI: with m the level at which the ideal list stands at depth n, the intersection is
     (items above m in the top n) + min(items of m in the top n, n - items above m in the gallery).
     """  # noqa: D205
-    for n in range(positives + 1):
-        at_rank[n] = 0
+    at_rank[: positives + 1] = 0
     for i in range(positives):
         if ranks[i] > positives:
             break
-        at_rank[ranks[i]] = levels[i]
-    total = 0.0
-    above = 0  # gallery items above level m
+        at_rank[np.uint32(ranks[i])] = levels[i]
+    one = np.uint64(1)
+    above = np.uint64(0)  # gallery items above level m
     for m in range(len(counts) - 1, 0, -1):
-        above_seen, own_seen = 0, 0
-        for n in range(1, above + 1):
-            above_seen += at_rank[n] > m
-            own_seen += at_rank[n] == m
-        for n in range(above + 1, above + counts[m] + 1):
-            above_seen += at_rank[n] > m
-            own_seen += at_rank[n] == m
-            total += (above_seen + min(own_seen, n - above)) / n
-        above += counts[m]
-    return total / positives
+        above_seen, own_seen = np.uint64(0), np.uint64(0)
+        for n in range(one, above + one):
+            above_seen += np.uint64(at_rank[n] > m)
+            own_seen += np.uint64(at_rank[n] == m)
+        end = above + np.uint64(counts[m])
+        for n in range(above + one, end + one):
+            above_seen += np.uint64(at_rank[n] > m)
+            own_seen += np.uint64(at_rank[n] == m)
+            common[n] = above_seen + min(own_seen, n - above)
+        above = end
+    return _mean_share(common, positives)
 
 
 @_jit_sum
@@ -470,7 +491,7 @@ def _tally_query(
     out[TIED] = tied
     out[FIRST_MISTAKE] = _first_mistake(ranks, levels, positives, items, depth)
     _read_head(ranks, levels, positives, items, head)
-    out[ASI] = _average_set_intersection(ranks, levels, positives, counts, levels_b)
+    out[ASI] = _average_set_intersection(ranks, levels, positives, counts, levels_b, ranks_b)
     _tally_levels(ranks, levels, positives, counts, relevance, discounts, ranks_b, levels_b, out)
 
 
@@ -514,6 +535,7 @@ def tally_block(
     ranks_b = np.empty(width, dtype=np.int32)
     for q in range(len(block)):
         row = block[q]
+        out[q, 0] = _bring_near(row)  # kept nowhere: it only must not be left out
         absent = excluded[excluded_start[q] : excluded_start[q + 1]]
         for item in absent:
             row[item] = np.inf
