@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits
 
-from happier.bench.measure import cpu_seconds, peak_mebibytes, wall_seconds
+from happier.bench.measure import alternating_cpu_seconds, cpu_seconds, peak_mebibytes, wall_seconds
 from happier.evaluation import evaluate
 from happier.evaluation.cpu import BLOCK_BYTES, block_rows
 from happier.taxonomy import path_codes
@@ -72,6 +73,21 @@ def gallery_like(
     return vectors, labels
 
 
+def _product(
+    queries: npt.NDArray[np.float32], gallery: npt.NDArray[np.float32], step: int
+) -> Callable[[], None]:
+    """The bare product on one thread, that many queries at a time."""
+    out = np.empty((step, len(gallery)), dtype=np.float32)
+
+    def run() -> None:
+        with threadpool_limits(1, user_api="blas"):
+            for start in range(0, len(queries), step):
+                rows = queries[start : start + step]
+                np.matmul(rows, gallery.T, out=out[: len(rows)])
+
+    return run
+
+
 def measure_floor(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
     """All metrics against numpy's matrix product of the same queries and gallery."""
     vectors, labels = gallery_like(size)
@@ -79,29 +95,21 @@ def measure_floor(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
     some = np.arange(queries)
     arguments = (vectors[:queries], labels[:queries], vectors, labels, some, np.arange(len(vectors)))
 
-    def product(step: int) -> float:
-        """CPU time a query of the bare product, that many queries at a time."""
-        out = np.empty((step, len(vectors)), dtype=np.float32)
-
-        def run() -> None:
-            for start in range(0, queries, step):
-                rows = vectors[start : min(start + step, queries)]
-                np.matmul(rows, vectors.T, out=out[: len(rows)])
-
-        with threadpool_limits(1, user_api="blas"):
-            return cpu_seconds(run, least=2) / queries
-
     evaluate(vectors[:4], labels[:4], vectors, labels)  # compile
-    tell(f"{size.name}: matrix product")
-    step = block_rows(len(vectors), 4, queries, None)
-    floor = product(step)
+    tell(f"{size.name}: matrix product and evaluate, 1 thread")
+    step, large_step = block_rows(len(vectors), 4, queries, None), min(queries, 1024)
+    best = alternating_cpu_seconds(
+        [
+            _product(vectors[:queries], vectors, step),
+            _product(vectors[:queries], vectors, large_step),
+            lambda: evaluate(*arguments, threads=1),
+        ]
+    )
+    floor, large, one = (seconds / queries for seconds in best)
     note = f"in evaluate's blocks of {step} queries ({BLOCK_BYTES >> 20} MiB)"
     yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * floor, 1.0, note)
-    large = product(min(queries, 1024))
-    note = f"in blocks of 1,024 queries ({4096 * len(vectors) >> 20} MiB)"
+    note = f"in blocks of {large_step:,} queries ({4 * large_step * len(vectors) >> 20} MiB)"
     yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * large, large / floor, note)
-    tell(f"{size.name}: evaluate, 1 thread")
-    one = cpu_seconds(lambda: evaluate(*arguments, threads=1), least=2) / queries
     yield Row(
         "happier.evaluate, 1 thread", size.name, queries, 1e3 * one, one / floor, "CPU time; all metrics"
     )
@@ -124,18 +132,28 @@ def measure_floor(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
 
 
 def measure_growth(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
-    """Cost per query at N, 2N and 4N items."""
+    """Cost of a query at N, 2N and 4N items; what is done once, however many queries, stands apart."""
     vectors, labels = gallery_like(size)
-    first = None
+    first = first_product = None
     for parts in (4, 2, 1):
         items = len(vectors) // parts
         tell(f"{size.name}: {items:,} items")
-        arguments = vectors[:queries], labels[:queries], vectors[:items], labels[:items]
-        cost = cpu_seconds(lambda a=arguments: evaluate(*a, threads=1), least=2) / queries  # type: ignore[misc]
-        first = first or cost
-        yield Row(
-            f"{items:,} items", size.name, queries, 1e3 * cost, cost / first, "ratio to the smallest gallery"
+        gallery = vectors[:items], labels[:items]
+
+        def run(number: int, gallery: Any = gallery) -> None:
+            evaluate(vectors[:number], labels[:number], *gallery, threads=1)
+
+        once, whole, product = alternating_cpu_seconds(
+            [
+                partial(run, 1),
+                partial(run, queries),
+                _product(vectors[:queries], gallery[0], block_rows(items, 4, queries, None)),
+            ]
         )
+        cost = (whole - once) / max(1, queries - 1)
+        first, first_product = first or cost, first_product or product
+        note = f"{once:.2f} s once not counted; the product alone: {product / first_product:.2f}"
+        yield Row(f"{items:,} items", size.name, queries, 1e3 * cost, cost / first, note)
 
 
 def measure_others(items: int, *, tell: Tell) -> Iterator[Row]:

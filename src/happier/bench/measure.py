@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,17 @@ def cpu_seconds(step: Callable[[], Any], *, least: int = 2, budget: float = 2.0)
         best, spent, runs = min(best, used), spent + used, runs + 1
         if used > 4:  # long enough to be steady
             break
+    return best
+
+
+def alternating_cpu_seconds(steps: Sequence[Callable[[], Any]], *, rounds: int = 3) -> list[float]:
+    """Best CPU time of each step, run in turns: what else the machine does then slows all of them alike."""
+    best = [float("inf")] * len(steps)
+    for _ in range(rounds):
+        for i, step in enumerate(steps):
+            start = time.process_time()
+            step()
+            best[i] = min(best[i], time.process_time() - start)
     return best
 
 

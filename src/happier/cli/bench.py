@@ -139,7 +139,7 @@ def bench_evaluation(
         for size in chosen:
             rows += bench.measure_floor(size, queries, tell=tell)
         if growth:
-            rows += bench.measure_growth(chosen[-1], min(queries, 512), tell=tell)
+            rows += bench.measure_growth(chosen[-1], min(queries, 2048), tell=tell)
         if others:
             rows += bench.measure_others(others, tell=tell)
         difference = bench.measure_exactness(tell=tell)
