@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from experiments.study import Job, read_rates
+from experiments.study import Job
 from happier.atomic import atomic_file
 from happier.data import Manifest, fetch
 from happier.evaluation.dyml import RetrievalSet, dyml_protocol
@@ -65,7 +65,7 @@ def run_job(job: Job, *, runs: Path) -> str:
     directory = runs / job.folder / job.name
     config = compose(
         [
-            *job.train_overrides(read_rates()),
+            *job.train_overrides(),
             f"run='{directory}'",
             f"data.manifest='{manifest}'",
             "data.workers=0",

@@ -10,7 +10,8 @@
       NSM: {overrides: [loss=nsm], seeds: [0]}
       rate: [loss=nsm, "optimizer.lr=5e-4,1e-3"]     # a sweep: one method for each value
 
-The same run in two studies is run once: a run is known by its data and its overrides.
+A method that names no learning rate takes the one that was tuned for its family of losses. The same run in
+two studies is run once: a run is known by its data and its overrides.
 """
 
 from __future__ import annotations
@@ -75,18 +76,15 @@ class Job:
         """Name of the loss."""
         return next(text.removeprefix("loss=") for text in self.overrides if text.startswith("loss="))
 
-    def train_overrides(self, rates: dict[str, Any]) -> list[str]:
-        """All overrides of ``happier train``; the rate is that of the loss's family if none is named."""
-        found = [f"recipe={self.data}", *self.overrides, f"seed={self.seed}"]
-        if not any(text.startswith("optimizer.lr=") for text in found):
-            family = FAMILIES.get(self.loss, self.loss).removeprefix("sum_")
-            try:
-                found.append(f"optimizer.lr={rates[self.data][family]}")
-            except KeyError as error:
-                raise ConfigError(
-                    f"no learning rate for {family} on {self.data} in {RATES.name}; tune it, or name one"
-                ) from error
-        return found
+    def train_overrides(self) -> list[str]:
+        """All overrides of ``happier train``.
+
+        Raises:
+            ConfigError: no learning rate was named, and none was tuned.
+        """
+        if not _names_rate(self.overrides):
+            raise ConfigError(f"no learning rate for {self.loss} on {self.data}: tune it, or name one")
+        return [f"recipe={self.data}", *self.overrides, f"seed={self.seed}"]
 
 
 @dataclass(frozen=True)
@@ -140,6 +138,7 @@ def read_study(name: str) -> Study:
     if missing := [key for key in ("about", "data", "seeds", "methods") if key not in content]:
         raise ConfigError(f"{path} lacks {', '.join(missing)}")
     base, val = content.get("base", []), float(content.get("val", 0.0))
+    rates = read_rates().get(content["data"], {})
     methods: dict[str, tuple[Job, ...]] = {}
     for method, entry in content["methods"].items():
         overrides, seeds = (
@@ -147,9 +146,10 @@ def read_study(name: str) -> Study:
         )
         expanded = combinations([*overrides, *base])
         for one in expanded:
-            title = method if len(expanded) == 1 else f"{method} {_swept(one, overrides)}"
+            title = method if len(expanded) == 1 else f"{method} {_swept(one, [*overrides, *base])}"
             methods[title] = tuple(
-                Job(content["data"], val, tuple(one), seed) for seed in seeds or content["seeds"]
+                Job(content["data"], val, (*one, *_rate(one, rates)), seed)
+                for seed in seeds or content["seeds"]
             )
     return Study(name, content["about"], content["data"], methods)
 
@@ -182,6 +182,17 @@ def choose_rates(study: str) -> dict[str, float]:
     with atomic_file(RATES) as part:
         part.write_text(yaml.safe_dump({**read_rates(), asked.data: chosen}), encoding="utf-8")
     return chosen
+
+
+def _names_rate(overrides: Sequence[str]) -> bool:
+    return any(text.startswith("optimizer.lr=") for text in overrides)
+
+
+def _rate(overrides: Sequence[str], rates: dict[str, float]) -> list[str]:
+    """The rate of the loss's family, where it was tuned and none is named: part of what a run is known by."""
+    loss = next(text.removeprefix("loss=") for text in overrides if text.startswith("loss="))
+    family = FAMILIES.get(loss, loss).removeprefix("sum_")
+    return [f"optimizer.lr={rates[family]:g}"] if family in rates and not _names_rate(overrides) else []
 
 
 def _swept(overrides: Sequence[str], given: Sequence[str]) -> str:

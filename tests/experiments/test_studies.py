@@ -17,12 +17,13 @@ def test_an_unknown_study_is_named():
 
 
 @pytest.mark.parametrize("name", study.study_names())
-def test_every_study_can_be_run(name):
-    rates = dict.fromkeys(("happier", "nsm", "roadmap", "csl", "smooth_ap", "triplet", "proxy_nca"), 1e-3)
-    rates |= dict.fromkeys(("sup_ndcg", "sup_recall", "himulcon"), 1e-3)
+def test_every_study_can_be_run(name, monkeypatch):
+    families = ("happier", "nsm", "roadmap", "csl", "smooth_ap", "triplet", "proxy_nca")
+    beyond = ("sup_ndcg", "sup_recall", "himulcon")
+    rates = dict.fromkeys((*families, *beyond), 1e-3)
+    monkeypatch.setattr(study, "read_rates", lambda: {"emoji": rates, "wesnoth": rates})
     for job in study.read_study(name).jobs:
-        config = compose([*job.train_overrides({"emoji": rates, "wesnoth": rates}), "run=x"])
-        assert config.seed == job.seed
+        assert compose([*job.train_overrides(), "run=x"]).seed == job.seed
 
 
 def test_names_tell_runs_apart():
