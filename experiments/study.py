@@ -148,7 +148,7 @@ def read_study(name: str) -> Study:
         for one in expanded:
             title = method if len(expanded) == 1 else f"{method} {_swept(one, [*overrides, *base])}"
             methods[title] = tuple(
-                Job(content["data"], val, (*one, *_rate(one, rates)), seed)
+                Job(content["data"], val, _ordered([*one, *_rate(one, rates)]), seed)
                 for seed in seeds or content["seeds"]
             )
     return Study(name, content["about"], content["data"], methods)
@@ -182,6 +182,13 @@ def choose_rates(study: str) -> dict[str, float]:
     with atomic_file(RATES) as part:
         part.write_text(yaml.safe_dump({**read_rates(), asked.data: chosen}), encoding="utf-8")
     return chosen
+
+
+def _ordered(overrides: Sequence[str]) -> tuple[str, ...]:
+    """The loss, its options, the rest: the same run has one name, in whatever order a study gives its parts."""
+    return tuple(
+        sorted(overrides, key=lambda text: (not text.startswith("loss"), "." in text.split("=")[0], text))
+    )
 
 
 def _names_rate(overrides: Sequence[str]) -> bool:
