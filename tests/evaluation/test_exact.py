@@ -165,6 +165,34 @@ def test_scores_too_close_for_the_sorts_bits_are_still_put_in_order():
         np.testing.assert_allclose(fast.per_query[name], values, atol=1e-9, err_msg=name)
 
 
+@pytest.mark.parametrize("ties", ["worst", "best"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", ["normal", "heavy tails", "few values", "one far off", "tiny", "huge"])
+def test_the_spread_of_the_scores_does_not_matter(shape, kind, ties):
+    """The kernel's steps follow the scores' quantiles. Queries of one dimension, all 1: scores are exact."""
+    generator = np.random.default_rng(8)
+    items = 5000  # more than the kernel reads at a time
+    values = generator.standard_normal(items)
+    if shape == "heavy tails":
+        values = np.sign(values) * np.exp(4 * np.abs(values))
+    elif shape == "few values":
+        values = np.round(2 * values)
+    elif shape == "one far off":
+        values[generator.integers(items)] = 1e9
+    elif shape == "tiny":
+        values *= 1e-40 if kind is np.float32 else 1e-310  # their differences are subnormal
+    elif shape == "huge":
+        values[:2] = [5, -5]
+        values *= 0.99 * float(np.finfo(np.float32).max) / 5  # differences are infinite in float32
+    gallery, labels = values.astype(kind)[:, None], world.random_labels(generator, items, 3, classes=2)
+    queries = np.ones((6, 1), dtype=kind)
+    options = {"ids": np.arange(6), "gallery_ids": np.arange(items) % 4000, "ties": ties, "ks": KS}
+    fast = happier.evaluate(queries, labels[:6], gallery, labels, **options)
+    plain = happier.evaluate(queries, labels[:6], gallery, labels, engine="torch", **options)
+    for name, expected in plain.per_query.items():
+        np.testing.assert_allclose(fast.per_query[name], expected, rtol=0, atol=EXACT, err_msg=name)
+
+
 @pytest.mark.parametrize("engine", ["kernel", "torch"])
 def test_a_collapsed_model_scores_badly(engine):
     generator = np.random.default_rng(7)
