@@ -53,8 +53,8 @@ class Job:
     @property
     def name(self) -> str:
         """What the run is called: its overrides in short, ``happier,alpha=5,seed=0``."""
-        parts = [text.split(".")[-1] if text.startswith("loss.") else text for text in self.overrides]
-        return ",".join([*parts, f"seed={self.seed}"]).replace("loss=", "", 1)
+        parts = [text.removeprefix("loss=").removeprefix("loss.") for text in self.overrides]
+        return ",".join([*parts, f"seed={self.seed}"])
 
     @property
     def split(self) -> str:
@@ -185,7 +185,7 @@ def choose_rates(study: str) -> dict[str, float]:
 
 
 def _ordered(overrides: Sequence[str]) -> tuple[str, ...]:
-    """The loss, its options, the rest: the same run has one name, in whatever order a study gives its parts."""
+    """The loss, its options, the rest: a run has one name, in whatever order a study gives its parts."""
     return tuple(
         sorted(overrides, key=lambda text: (not text.startswith("loss"), "." in text.split("=")[0], text))
     )
@@ -204,4 +204,5 @@ def _rate(overrides: Sequence[str], rates: dict[str, float]) -> list[str]:
 
 def _swept(overrides: Sequence[str], given: Sequence[str]) -> str:
     """The values of a combination that its sweep set."""
-    return ", ".join(text.split(".")[-1] for text in overrides if text not in given)
+    pairs = [text.split("=") for text in overrides if text not in given]
+    return ", ".join(f"{key.split('.')[-1]}={value}" for key, value in pairs)
