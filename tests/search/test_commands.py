@@ -95,7 +95,7 @@ def test_engine_options_come_from_the_command_line(place, tmp_path):
     with pytest.raises(OptionError, match="name=value"):
         run(*arguments, "--option", "effort")
     run(*arguments, "--option", "effort=32")
-    assert Index.open(target).head.settings["search_options"] == {"effort": 32}
+    assert Index.open(target).head.settings["search_options"]["effort"] == 32
     uri = tmp_path / "catalogue.db"
     run(*arguments[:4], tmp_path / "milvus", "--engine", "milvus", "--uri", uri)
     opened = Index.open(tmp_path / "milvus")

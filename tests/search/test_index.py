@@ -97,6 +97,45 @@ def test_add_and_delete_equal_a_fresh_build(tmp_path, catalogue, engine):
         current.close()
 
 
+def test_a_graph_of_full_precision_still_opens(tmp_path, catalogue):
+    """Indexes of before the graph kept half-precision vectors."""
+    faiss = pytest.importorskip("faiss")
+    index = build(tmp_path / "index", catalogue.part(np.arange(500)), engine="hnsw")
+    graph = faiss.IndexHNSWFlat(32, 24, faiss.METRIC_INNER_PRODUCT)
+    graph.add(catalogue.vectors[:500])
+    faiss.write_index(graph, str(tmp_path / "index" / index.head.settings["file"]))
+    path = tmp_path / "index" / "index.json"
+    head = json.loads(path.read_text())
+    head["settings"]["search_options"] = {"effort": 96}
+    path.write_text(json.dumps(head))
+    old = Index.open(tmp_path / "index")
+    assert measure_recall(old, queries=50) >= 0.95
+    old.add(catalogue.part(np.arange(500, 700)).manifest, catalogue.vectors[500:], fingerprint=MODEL)
+    assert old.search(catalogue.vectors[600:601], k=1)[0][0].row == 600
+
+
+def test_a_graph_that_began_with_one_image_finds_those_added_later(tmp_path, new_catalogue):
+    catalogue = new_catalogue(2000)
+    index = build(tmp_path / "index", catalogue.part(np.arange(1)), engine="hnsw")
+    rest = catalogue.part(np.arange(1, 2000))
+    index.add(rest.manifest, rest.vectors, fingerprint=MODEL)
+    assert measure_recall(index, queries=100) >= 0.95
+
+
+def test_milvus_builds_the_structure_it_is_told_to(tmp_path, catalogue):
+    from pymilvus import MilvusClient
+
+    options = engine_options("milvus", tmp_path)
+    index = build(tmp_path / "index", catalogue, engine="milvus", options=options)
+    client = MilvusClient(options["uri"])
+    collection = index.head.settings["collection"]
+    (name,) = client.list_indexes(collection)
+    told = str(client.describe_index(collection, name))
+    assert "efConstruction" in told
+    client.close()
+    index.close()
+
+
 def test_deleting_many_rewrites_the_vectors(tmp_path, catalogue, engine):
     options = engine_options(engine, tmp_path)
     index = build(tmp_path / "index", catalogue, engine=engine, options=options)

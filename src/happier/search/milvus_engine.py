@@ -1,8 +1,9 @@
 """Milvus: the same client for a local file (milvus-lite) and for a cluster.
 
 One collection per index: the position as primary key, the vector, and one text field per taxonomy level, so
-that a branch is a filter that the server applies. A cluster's token is taken from ``MILVUS_TOKEN`` and
-never stored.
+that a branch is a filter that the server applies. The search structure is made when the first rows are all
+there, which is what Milvus advises: built while rows come in, it is built again and again. A cluster's
+token is taken from ``MILVUS_TOKEN`` and never stored.
 """
 
 from __future__ import annotations
@@ -63,15 +64,8 @@ class MilvusEngine:
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
         for level in range(1, depth + 1):
             schema.add_field(f"level_{level}", DataType.VARCHAR, max_length=MAX_NAME_BYTES)
-        parameters = client.prepare_index_params()
-        structure = {"M": 24, "efConstruction": 64} if chosen["index_type"] == "HNSW" else {}
-        parameters.add_index(
-            field_name="vector", index_type=chosen["index_type"], metric_type="IP", params=structure
-        )
         try:
-            client.create_collection(
-                settings["collection"], schema=schema, index_params=parameters, consistency_level="Strong"
-            )
+            client.create_collection(settings["collection"], schema=schema, consistency_level="Strong")
         except MilvusException as error:
             client.close()
             raise SearchError(
@@ -103,21 +97,29 @@ class MilvusEngine:
         return cls(client, dict(settings))
 
     def add(self, vectors: Vectors, branches: Sequence[Branch], *, start: int) -> None:
-        """Upsert by position, so that an interrupted addition can simply be run again."""
-        depth = self._settings["depth"]
+        """Insert the rows, after what an interrupted addition left in their place is gone."""
+        names = {branch: self._names(branch) for branch in set(branches)}
+        if start:
+            self._ask(
+                "delete",
+                lambda: self._client.delete(self._settings["collection"], filter=f"position >= {start}"),
+            )
         step = max(1, min(5_000, _MESSAGE_BYTES // (4 * vectors.shape[1])))
         for first in range(0, len(vectors), step):
-            rows = []
-            for offset, vector in enumerate(np.asarray(vectors[first : first + step]), start=first):
-                names = (*branches[offset], *("",) * (depth - len(branches[offset])))
-                for name in names:
-                    if len(name.encode()) > MAX_NAME_BYTES:
-                        raise SearchError(
-                            f"a class name may have {MAX_NAME_BYTES} bytes in Milvus, got {name!r}"
-                        )
-                fields = {f"level_{level}": name for level, name in enumerate(names, start=1)}
-                rows.append({"position": start + offset, "vector": vector, **fields})
-            self._ask("upsert", lambda rows=rows: self._client.upsert(self._settings["collection"], rows))
+            # Not upsert: looking up each row's predecessor takes longer than the rest.
+            rows = [
+                {"position": start + offset, "vector": vector, **names[branches[offset]]}
+                for offset, vector in enumerate(np.asarray(vectors[first : first + step]), start=first)
+            ]
+            self._ask("insert", lambda rows=rows: self._client.insert(self._settings["collection"], rows))
+
+    def _names(self, branch: Branch) -> dict[str, str]:
+        """A branch as fields, empty below what is known."""
+        for name in branch:
+            if len(name.encode()) > MAX_NAME_BYTES:
+                raise SearchError(f"a class name may have {MAX_NAME_BYTES} bytes in Milvus, got {name!r}")
+        padded = (*branch, *("",) * (self._settings["depth"] - len(branch)))
+        return {f"level_{level}": name for level, name in enumerate(padded, start=1)}
 
     def delete(self, positions: Positions) -> None:
         """Delete by primary key."""
@@ -156,8 +158,18 @@ class MilvusEngine:
         return positions, scores
 
     def write(self, directory: Path, stem: str) -> dict[str, Any]:  # noqa: ARG002
-        """Flush; the server keeps the data."""
-        self._ask("flush", lambda: self._client.flush(self._settings["collection"]))
+        """Flush, and make the search structure if there is none; the server keeps the data."""
+        collection = self._settings["collection"]
+        self._ask("flush", lambda: self._client.flush(collection))
+        if not self._ask("list the indexes", lambda: self._client.list_indexes(collection)):
+            parameters = self._client.prepare_index_params()
+            kind = self._settings["index_type"]
+            structure = {"M": 24, "efConstruction": 64} if kind == "HNSW" else {}
+            # Twice "params": the client takes one layer off, and milvus-lite reads nothing outside of it.
+            nested = {"params": structure}
+            parameters.add_index(field_name="vector", index_type=kind, metric_type="IP", params=nested)
+            self._ask("build the index", lambda: self._client.create_index(collection, parameters))
+            self._ask("load", lambda: self._client.load_collection(collection))
         return dict(self._settings)
 
     def discard(self) -> None:
