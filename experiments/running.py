@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -49,10 +50,25 @@ def run_jobs(jobs: Sequence[Job], *, workers: int, runs: Path) -> None:
         "MALLOC_MMAP_THRESHOLD_": str(2**31),
         "MALLOC_TRIM_THRESHOLD_": str(2**33),
     }
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        done = [pool.submit(partial(run_job, job, runs=runs)) for job in missing]
-        for number, future in enumerate(as_completed(done), start=1):
-            print(f"{number}/{len(missing)}  {future.result()}", flush=True)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
+        try:
+            done = [pool.submit(partial(run_job, job, runs=runs)) for job in missing]
+            for number, future in enumerate(as_completed(done), start=1):
+                print(f"{number}/{len(missing)}  {future.result()}", flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would train on, and then the jobs that were waiting."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def run_job(job: Job, *, runs: Path) -> str:
