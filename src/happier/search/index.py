@@ -222,6 +222,12 @@ class Index:
         """The vector ``[D]`` of one row."""
         return np.array(self._vectors[self._positions[row]])
 
+    def scores(self, query: Vectors) -> Vectors:
+        """Inner products ``[N]`` of one query with the vectors of all items."""
+        scores: Vectors = self._vectors @ query
+        # Not the product with `vectors`, which is a copy of them all where an image was ever deleted.
+        return scores if len(self._positions) == self.head.rows else scores[self._positions]
+
     def search(
         self, queries: Vectors, *, k: int = 10, within: str | None = None, exclude: Sequence[int | None] = ()
     ) -> list[list[Hit]]:

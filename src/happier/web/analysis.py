@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from happier.evaluation import evaluate, retrieve
+from happier.evaluation import evaluate
+from happier.search.engine import Scope
+from happier.search.exact import scan
 from happier.search.index import Index
 from happier.search.items import known_depth
-from happier.taxonomy import UNKNOWN
+from happier.taxonomy import UNKNOWN, shared_levels
 
 SHOWN = 10
 # Pairs of query and image to compare: about a minute of one core at 512 dimensions.
@@ -39,7 +41,7 @@ class Analysis:
     h_ap: npt.NDArray[np.float64]
     severity: npt.NDArray[np.float64]
     results: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float64]
+    scores: npt.NDArray[np.float32]
     levels: npt.NDArray[np.int8]
     possible: npt.NDArray[np.int64]
 
@@ -75,17 +77,33 @@ def analyse(
         labelled = np.sort(np.random.default_rng(seed).choice(labelled, size=wanted, replace=False))
     vectors, labels = index.vectors, index.labels
     numbers = np.arange(len(index))
-    step = max(256, PAIRS_AT_ONCE // len(index))
+    step = max(64, PAIRS_AT_ONCE // len(index))
     parts: list[tuple[npt.NDArray[Any], ...]] = []
     for rows in (labelled[first : first + step] for first in range(0, len(labelled), step)):
         if stop is not None and stop.is_set():
             return None
         queries = (vectors[rows], labels[rows], vectors, labels, numbers[rows], numbers)
         values = evaluate(*queries, ks=(SHOWN,), distributed=False).per_query
-        found = retrieve(*queries, k=min(SHOWN, len(index) - 1))
-        parts.append((values["H-AP"], values[f"severity@{SHOWN}"], found.indices, found.scores, found.levels))
+        found, scores = _first_results(vectors, rows)
+        shared = [
+            shared_levels(labels[row][None], labels[others])[0]
+            for row, others in zip(rows, found, strict=True)
+        ]
+        parts.append((values["H-AP"], values[f"severity@{SHOWN}"], found, scores, np.stack(shared)))
     h_ap, severity, results, scores, levels = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Analysis(labelled, h_ap, severity, results, scores, levels, _possible(labels)[labelled])
+
+
+def _first_results(
+    vectors: npt.NDArray[np.float32], rows: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """The rows nearest to each row, as the search shows them, and their scores."""
+    k = min(SHOWN, len(vectors) - 1)
+    found, scores = scan(vectors[rows], k + 1, Scope(vectors))
+    other = found != rows[:, None]
+    # A query that duplicates crowd out of its own first results loses the last of them instead.
+    other[other.all(axis=1), -1] = False
+    return found[other].reshape(len(rows), k), scores[other].reshape(len(rows), k)
 
 
 def _possible(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

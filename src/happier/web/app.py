@@ -27,6 +27,8 @@ from happier.web.pictures import ByteCache
 STATIC = Path(__file__).parent / "static"
 MAX_K = 200
 CACHE_BYTES = 64 << 20
+# How long the end of the server waits for a step of the analysis.
+ANALYSIS_SECONDS = 5.0
 _FOREVER = "private, max-age=31536000, immutable"
 _MISSING: dict[int | str, dict[str, Any]] = {
     404: {"model": schemas.Problem, "description": "no such image, class or index"},
@@ -126,6 +128,9 @@ class Workers:
         """Finish what runs, drop what waits."""
         self._stop.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._analysing is not None:
+            # It looks at `_stop` about every second, and must not run into the end of the interpreter.
+            self._analysing.join(ANALYSIS_SECONDS)
 
 
 def _json_routes(explorer: Explorer, workers: Workers, limits: Limits) -> APIRouter:

@@ -160,7 +160,7 @@ class Side:
     def _ranked_metrics(self, query: Query, vector: npt.NDArray[np.float32]) -> QueryMetrics | None:
         assert query.labels is not None
         index = self.index
-        scores = index.vectors @ vector
+        scores = index.scores(vector)
         levels = self.levels(query.labels, np.arange(len(index)))
         if query.row is not None:
             scores, levels = np.delete(scores, query.row), np.delete(levels, query.row)
