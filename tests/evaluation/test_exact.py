@@ -362,7 +362,11 @@ def test_graded_relevance_of_a_tree_is_the_tree():
 
 
 def test_one_block_of_scores_at_a_time():
-    assert cpu.block_rows(136_093, 4, 136_093, None) * 136_093 * 4 <= cpu.BLOCK_BYTES
+    assert cpu.block_rows(60_502, 4, 60_502, None) * 60_502 * 4 <= cpu.BLOCK_BYTES
+    assert cpu.block_rows(136_093, 4, 136_093, None) * 136_093 * 4 <= 140 << 20
+    # The cost of a query grows no faster than the gallery: as many queries share a block.
+    assert cpu.block_rows(4 * 136_093, 4, 136_093, None) == cpu.block_rows(2 * 136_093, 4, 136_093, None)
+    assert cpu.block_rows(10**8, 4, 10**8, None) * 10**8 * 4 <= cpu.LARGEST_BLOCK_BYTES
     assert cpu.block_rows(10**10, 4, 5, None) == 1
     assert cpu.block_rows(10, 4, 3, None) == 3
     assert cpu.block_rows(10, 4, 300, 8) == 8

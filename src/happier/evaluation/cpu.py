@@ -21,8 +21,10 @@ from happier.relevance import Relevance
 
 FloatArray = npt.NDArray[np.float64]
 
-# Enough queries at a time for the matrix product to run at full speed on a gallery of 136,000.
-BLOCK_BYTES = 128 << 20
+# BLAS packs the gallery anew for each block: with this many queries at a time that costs a tenth of the
+# product, however large the gallery is. A small gallery has room for more; a huge one must do with fewer.
+BLOCK_QUERIES = 256
+BLOCK_BYTES, LARGEST_BLOCK_BYTES = 128 << 20, 1 << 30
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,10 @@ def scores_of(
 
 
 def block_rows(items: int, itemsize: int, queries: int, block_size: int | None) -> int:
-    """Queries per block: as asked, or as many as `BLOCK_BYTES` hold."""
-    return max(1, min(queries, block_size or BLOCK_BYTES // (items * itemsize)))
+    """Queries per block: as asked, or by the memory that a row of scores takes."""
+    row = items * itemsize
+    fitting = max(BLOCK_BYTES // row, min(BLOCK_QUERIES, LARGEST_BLOCK_BYTES // row))
+    return max(1, min(queries, block_size or fitting))
 
 
 def tally(
