@@ -17,7 +17,7 @@ import numpy as np
 
 from happier.errors import OptionError
 from happier.search.engine import ENGINES, Branch, Engine, Positions, Scope, Vectors, create_engine
-from happier.search.exact import scan
+from happier.search.exact import rescore, scan
 
 K = 10
 BATCH = 64
@@ -138,14 +138,9 @@ def _measure(name: str, scope: Scope, asked: Vectors, exact: Positions, folder: 
 def _answer(engine: Engine, queries: Vectors, scope: Scope) -> Positions:
     """As the index does it: candidates of an approximate engine are scored exactly."""
     positions, _ = engine.search(queries, K, scope)
-    if engine.exact or positions.shape[1] == K:
-        return positions[:, :K]
-    best = np.full((len(queries), K), -1, dtype=np.int64)
-    for row, found in enumerate(positions):
-        found = found[found >= 0]
-        scores = scope.vectors[found] @ queries[row]
-        best[row, : min(K, len(found))] = found[np.argsort(-scores)][:K]
-    return best
+    if not engine.exact:
+        positions, _ = rescore(queries, positions, scope.vectors)
+    return positions[:, :K]
 
 
 def _rate(work: Callable[[Vectors], object], pieces: Sequence[Vectors], seconds: float = 20.0) -> float:

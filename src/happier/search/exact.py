@@ -76,6 +76,16 @@ def scan(queries: Vectors, k: int, scope: Scope) -> tuple[Positions, Vectors]:
     return best, best_scores
 
 
+def rescore(queries: Vectors, positions: Positions, vectors: Vectors) -> tuple[Positions, Vectors]:
+    """Candidates of an approximate engine with their exact scores, best first; -1 stays last."""
+    scores = np.full(positions.shape, -np.inf, dtype=np.float32)
+    for row, found in enumerate(positions):
+        there = found >= 0
+        scores[row, there] = vectors[found[there]] @ queries[row]
+    order = np.lexsort((positions, -scores), axis=1)
+    return np.take_along_axis(positions, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
 def _keep_best(best: Positions, best_scores: Vectors, positions: Positions, scores: Vectors) -> None:
     """Merge scores of rising positions into a query's best ones, in place."""
     k = len(best)

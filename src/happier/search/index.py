@@ -16,16 +16,10 @@ import pandas as pd
 from happier.data import Manifest
 from happier.errors import InputError, SearchError
 from happier.search import store
-from happier.search.engine import Branch, Engine, Positions, Scope, Vectors, create_engine, open_engine
-from happier.search.items import (
-    POSITION,
-    branches,
-    check_vectors,
-    first_of_each_id,
-    merge_items,
-    split_path,
-    write_items,
-)
+from happier.search.branch import branches, rows_within, split_path
+from happier.search.engine import Engine, Positions, Scope, Vectors, create_engine, open_engine
+from happier.search.exact import rescore
+from happier.search.items import POSITION, check_vectors, first_of_each_id, merge_items, write_items
 
 if TYPE_CHECKING:
     from happier.encoder import Encoder
@@ -252,7 +246,7 @@ class Index:
         available = len(scope.vectors) if scope.positions is None else len(scope.positions)
         positions, scores = self._engine.search(queries, min(k + extra, available), scope)
         if not self._engine.exact:
-            positions, scores = self._rescore(queries, positions)
+            positions, scores = rescore(queries, positions, self._vectors)
         results = []
         for found, found_scores, skip in zip(positions, scores, left_out, strict=True):
             rows = self.rows_at(found)
@@ -336,45 +330,9 @@ class Index:
         if not key:
             whole = len(self._positions) == self.head.rows
             return Scope(self._vectors, None if whole else np.sort(self._positions))
-        rows = self.rows_within(key)
+        rows = rows_within(self.items, key)
         branch = branches(self.items.take(rows[:1]))[0][: len(split_path(key))]
         return Scope(self._vectors, np.sort(self._positions[rows]), branch)
-
-    def rows_within(self, within: str) -> Positions:
-        """Rows of the items of one branch.
-
-        Raises:
-            SearchError: there is no such branch.
-        """
-        names = split_path(within)
-        inside = np.ones(len(self), dtype=bool)
-        table = self.items.table
-        for level, name in zip(self.levels, names, strict=False):
-            inside &= (table[level] == name).to_numpy(dtype=bool)
-        if len(names) > len(self.levels) or not inside.any():
-            raise SearchError(f"the taxonomy has no branch {within!r}{self._nearby(names)}")
-        return np.flatnonzero(inside)
-
-    def _nearby(self, names: Branch) -> str:
-        """For an error: what there is where the path goes wrong."""
-        inside = pd.Series(True, index=self.items.table.index)
-        for depth, (level, name) in enumerate(zip(self.levels, names, strict=False)):
-            further = inside & (self.items.table[level] == name)
-            if not further.any():
-                have = sorted(set(self.items.table[level][inside]) - {""})
-                where = f"{'/'.join(names[:depth])!r} has" if depth else "it begins with"
-                return f"; {where} {', '.join(have[:8])}{', ...' if len(have) > 8 else ''}"
-            inside = further
-        return f"; it has {len(self.levels)} levels: {', '.join(self.levels)}"
-
-    def _rescore(self, queries: Vectors, positions: Positions) -> tuple[Positions, Vectors]:
-        """Exact scores for candidates, best first."""
-        scores = np.full(positions.shape, -np.inf, dtype=np.float32)
-        for row, found in enumerate(positions):
-            there = found >= 0
-            scores[row, there] = self._vectors[found[there]] @ queries[row]
-        order = np.lexsort((positions, -scores), axis=1)
-        return np.take_along_axis(positions, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
     def add(self, manifest: Manifest, vectors: Vectors, *, fingerprint: str) -> int:
         """Add images; the change shows when it is complete.

@@ -1,4 +1,4 @@
-"""The rows of an index: manifests with positions, branches of the taxonomy, checked vectors."""
+"""The rows of an index: manifests with positions, checked vectors."""
 
 from __future__ import annotations
 
@@ -11,26 +11,10 @@ import pandas as pd
 
 from happier.data import Manifest
 from happier.errors import InputError
-from happier.search.engine import Branch, Positions, Vectors
+from happier.search.engine import Positions, Vectors
 from happier.taxonomy import UNKNOWN
 
 POSITION = "position"
-
-
-def split_path(path: str) -> Branch:
-    r"""Names of a class path; ``\/`` is a slash within a name.
-
-    >>> split_path("animals/birds")
-    ('animals', 'birds')
-    """
-    hidden = path.strip("/").replace(r"\/", "\0")
-    return tuple(name.replace("\0", "/") for name in hidden.split("/") if name)
-
-
-def branches(manifest: Manifest) -> list[Branch]:
-    """Class names of each row, coarse first, down to what is known."""
-    columns = [manifest.table[level].tolist() for level in manifest.levels]
-    return [tuple(name for name in names if name) for names in zip(*columns, strict=True)]
 
 
 def check_vectors(vectors: Any, *, rows: int | None = None, dim: int | None = None) -> Vectors:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from happier.search.branch import split_path
 from happier.search.index import Hit
-from happier.search.items import split_path
 from happier.web import schemas
-from happier.web.explorer import Explorer, Query, Side
+from happier.web.explorer import Explorer
+from happier.web.side import Query, Side
 from happier.web.tree import Node
 
 MAX_CHILDREN = 500

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 import happier
 from happier.errors import HappierError, ImageError, InputError, OptionError
 from happier.palette import css_variables
-from happier.search.items import split_path
+from happier.search.branch import split_path
 from happier.web import answers, schemas
 from happier.web.explorer import LARGE_SIZE, THUMBNAIL_SIZE, Explorer
 from happier.web.guard import Access, Guard, Limits

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from happier.errors import SearchError
+from happier.search.branch import branches, split_path
 from happier.search.index import Index
-from happier.search.items import branches, split_path
 
 
 @dataclass
