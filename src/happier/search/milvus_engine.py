@@ -1,9 +1,9 @@
 """Milvus: the same client for a local file (milvus-lite) and for a cluster.
 
 One collection per index: the position as primary key, the vector, and one text field per taxonomy level, so
-that a branch is a filter that the server applies. The search structure is made when the first rows are all
-there, which is what Milvus advises: built while rows come in, it is built again and again. A cluster's
-token is taken from ``MILVUS_TOKEN`` and never stored.
+that a branch is a filter that the server applies. The collection is loaded when its first rows are all
+there: milvus-lite then builds the search structure once and does nothing else while rows come in. A
+cluster's token is taken from ``MILVUS_TOKEN`` and never stored.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ MAX_NAME_BYTES = 512
 # Milvus refuses more in one answer.
 MAX_K = 16_384
 _MESSAGE_BYTES = 8 << 20
+# What gRPC takes for it, in milliseconds.
+_NEVER = 2**31 - 1
 
 
 class MilvusEngine:
@@ -64,8 +66,20 @@ class MilvusEngine:
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
         for level in range(1, depth + 1):
             schema.add_field(f"level_{level}", DataType.VARCHAR, max_length=MAX_NAME_BYTES)
+        parameters = client.prepare_index_params()
+        structure = {"M": 24, "efConstruction": 64} if chosen["index_type"] == "HNSW" else {}
+        # Twice "params": the client takes one layer off, and milvus-lite reads nothing outside of it.
+        parameters.add_index(
+            field_name="vector",
+            index_type=chosen["index_type"],
+            metric_type="IP",
+            params={"params": structure},
+        )
+        collection = settings["collection"]
         try:
-            client.create_collection(settings["collection"], schema=schema, consistency_level="Strong")
+            client.create_collection(collection, schema=schema, consistency_level="Strong")
+            client.create_index(collection, parameters)
+            client.release_collection(collection)
         except MilvusException as error:
             client.close()
             raise SearchError(
@@ -158,18 +172,10 @@ class MilvusEngine:
         return positions, scores
 
     def write(self, directory: Path, stem: str) -> dict[str, Any]:  # noqa: ARG002
-        """Flush, and make the search structure if there is none; the server keeps the data."""
+        """Flush, and load where that is still to be done; the server keeps the data."""
         collection = self._settings["collection"]
         self._ask("flush", lambda: self._client.flush(collection))
-        if not self._ask("list the indexes", lambda: self._client.list_indexes(collection)):
-            parameters = self._client.prepare_index_params()
-            kind = self._settings["index_type"]
-            structure = {"M": 24, "efConstruction": 64} if kind == "HNSW" else {}
-            # Twice "params": the client takes one layer off, and milvus-lite reads nothing outside of it.
-            nested = {"params": structure}
-            parameters.add_index(field_name="vector", index_type=kind, metric_type="IP", params=nested)
-            self._ask("build the index", lambda: self._client.create_index(collection, parameters))
-            self._ask("load", lambda: self._client.load_collection(collection))
+        self._ask("load", lambda: self._client.load_collection(collection))
         return dict(self._settings)
 
     def discard(self) -> None:
@@ -193,7 +199,11 @@ class MilvusEngine:
 def _connect(uri: str) -> Any:
     # The client logs every failure with a traceback before it raises it; the error says it once.
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
+    # milvus-lite hangs up on a client that asks every few seconds, while it loads, whether it is still there.
+    patience = {} if "://" in uri else {"grpc.keepalive_time_ms": _NEVER}
     try:
-        return MilvusClient(uri=uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=30)
+        return MilvusClient(
+            uri=uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=30, grpc_options=patience
+        )
     except (MilvusException, OSError, ValueError) as error:
         raise SearchError(f"cannot connect to Milvus at {uri}: {error}") from error
