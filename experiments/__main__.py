@@ -69,12 +69,17 @@ def gradients(
 
 
 @app.command()
-def rates(study: Annotated[str, typer.Argument(help="A study that swept learning rates.")]) -> None:
-    """Write the best learning rate of each family of a study into rates.yaml."""
+def rates(
+    studies: Annotated[
+        list[str], typer.Argument(help="Studies that swept learning rates; the last one counts.")
+    ],
+) -> None:
+    """Write the best learning rate of each family of losses into rates.yaml."""
     from experiments.study import choose_rates
 
-    for family, rate in choose_rates(study).items():
-        print(f"{family}: {rate:g}")
+    for data, chosen in choose_rates(studies).items():
+        for family, rate in chosen.items():
+            print(f"{data} {family}: {rate:g}")
 
 
 if __name__ == "__main__":

@@ -164,23 +164,27 @@ def read_rates() -> dict[str, Any]:
     return yaml.safe_load(RATES.read_text(encoding="utf-8")) or {} if RATES.is_file() else {}
 
 
-def choose_rates(study: str) -> dict[str, float]:
-    """The learning rate of each loss with the best H-AP in a study, written into ``rates.yaml``.
+def choose_rates(studies: Sequence[str]) -> dict[str, dict[str, float]]:
+    """The learning rate of each loss with the best H-AP, by data set, written into ``rates.yaml``.
+
+    Args:
+        studies: which swept rates; where two have swept those of a loss, the later one counts.
 
     Raises:
-        ConfigError: some of its runs have no result yet.
+        ConfigError: some of their runs have no result yet.
     """
-    asked = read_study(study)
-    if missing := [job.name for job in asked.jobs if not job.result.is_file()]:
-        raise ConfigError(f"{study} has not run {', '.join(missing)}")
-    best: dict[str, tuple[float, float]] = {}
-    for job in asked.jobs:
-        result = json.loads(job.result.read_text(encoding="utf-8"))
-        found = (float(result["summary"]["H-AP"]), float(result["learning_rate"]))
-        best[job.loss] = max(found, best.get(job.loss, found))
-    chosen = {loss: rate for loss, (_, rate) in sorted(best.items())}
+    chosen = read_rates()
+    for study in map(read_study, studies):
+        if missing := [job.name for job in study.jobs if not job.result.is_file()]:
+            raise ConfigError(f"{study.name} has not run {', '.join(missing)}")
+        best: dict[str, tuple[float, float]] = {}
+        for job in study.jobs:
+            result = json.loads(job.result.read_text(encoding="utf-8"))
+            found = (float(result["summary"]["H-AP"]), float(result["learning_rate"]))
+            best[job.loss] = max(found, best.get(job.loss, found))
+        chosen.setdefault(study.data, {}).update({loss: rate for loss, (_, rate) in best.items()})
     with atomic_file(RATES) as part:
-        part.write_text(yaml.safe_dump({**read_rates(), asked.data: chosen}), encoding="utf-8")
+        part.write_text(yaml.safe_dump(chosen), encoding="utf-8")
     return chosen
 
 

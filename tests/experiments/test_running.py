@@ -35,11 +35,11 @@ def tiny(tmp_path_factory):
         for name, value in {"STUDIES": "studies", "RESULTS": "results", "RATES": "rates.yaml"}.items():
             patch.setattr(study, name, folder / value)
         with pytest.raises(ConfigError, match="has not run happier"):
-            study.choose_rates("tiny_rates")
+            study.choose_rates(["tiny_rates"])
         with pytest.raises(ConfigError, match="no learning rate for happier on emoji"):
             running.run_job(study.read_study("tiny").jobs[0], runs=folder / "runs")
         run("tiny_rates", folder)
-        study.choose_rates("tiny_rates")
+        study.choose_rates(["tiny_rates"])
         run("tiny", folder)
         yield folder
 
