@@ -24,7 +24,8 @@ except ImportError as error:
 
 faiss: Any = _faiss  # its type stubs lack half of what is used here
 
-HNSW_OPTIONS: dict[str, int | str] = {"neighbours": 24, "build_effort": 64, "effort": 96}
+# A build effort of 64 left whole classes out of reach: it hardly looks beyond a class of fifty images.
+HNSW_OPTIONS: dict[str, int | str] = {"neighbours": 24, "build_effort": 128, "effort": 96}
 # The graph's own vectors are rounded: fetch a few more for the exact scores to choose from.
 HNSW_CANDIDATES = 2
 IVFPQ_OPTIONS: dict[str, int | str] = {"lists": 0, "code_bytes": 0, "probes": 32, "candidates": 16}
