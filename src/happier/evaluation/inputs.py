@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from happier.compiled import KEEP
 from happier.errors import InputError
 
 # Rows are looked at in pieces of about this many bytes, so that no check or cast copies a whole input.
@@ -130,7 +131,7 @@ class Vectors:
 
 
 # Sums may be taken in any order, which lets both run in vector lanes.
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@numba.njit(cache=KEEP, nogil=True, fastmath={"reassoc", "contract"})
 def _norms_and_keys(rows: Any, bits: Any, factors: Any, norms: Any, keys: Any) -> None:
     """Squared norm of each row, and a hash of its values: their bits, each times its own factor, summed."""
     for i in range(len(rows)):

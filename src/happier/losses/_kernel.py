@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numba import njit, prange
 
+from happier.compiled import KEEP
 from happier.losses.objective import AP, NDCG, Objective
 from happier.losses.surrogate import StepSurrogate, Surrogate
 
@@ -31,8 +32,8 @@ LIMIT_FLOAT64 = 650.0
 TAU, RHO, DELTA, START, OFFSET, GAMMA, NU, MU, ZERO, ONE = range(10)
 
 # How the loops are compiled; division by zero must give infinity, since a check would end vector code.
-_plain = njit(cache=True, nogil=True, error_model="numpy")
-_loop = njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+_plain = njit(cache=KEEP, nogil=True, error_model="numpy")
+_loop = njit(cache=KEEP, nogil=True, error_model="numpy", fastmath=FAST)
 
 
 def ranking_kernel(
@@ -113,7 +114,7 @@ def _all_queries(
             )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, error_model="numpy", parallel=True)
+@njit(cache=KEEP, nogil=True, error_model="numpy", parallel=True)
 def _all_queries_threaded(
     scores,
     levels,

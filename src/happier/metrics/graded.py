@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from happier.compiled import KEEP
 from happier.errors import InputError
 
 
@@ -51,7 +52,7 @@ def graded_h_ap(relevances: Any) -> npt.NDArray[np.float64]:
     return values
 
 
-@numba.njit(cache=True, nogil=True)
+@numba.njit(cache=KEEP, nogil=True)
 def _graded_h_ap(relevances: Any, values: Any) -> None:
     """Two Fenwick trees over the ranks of the relevances: how many stand below, and their sum."""
     queries, items = relevances.shape

@@ -24,6 +24,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from happier.compiled import KEEP
+
 # Columns of the tally row that `tally_block` writes for each query, before the per-level ones.
 ASI, DCG, HAP, FIRST_MISTAKE, TIED = range(5)
 SCALARS = 5
@@ -34,9 +36,9 @@ _SHARES = (0.01, 0.1, 0.5, 0.9, 1.0)
 _SAMPLE = 128
 
 # Divisions are not checked for zero, which would keep them out of vector lanes.
-_jit = numba.njit(cache=True, nogil=True, error_model="numpy")
+_jit = numba.njit(cache=KEEP, nogil=True, error_model="numpy")
 # Sums of positive terms may be taken in any order: it lets them run in vector lanes.
-_jit_sum = numba.njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_jit_sum = numba.njit(cache=KEEP, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
 @_jit
