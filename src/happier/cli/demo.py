@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @app.command()
 def demo(
-    quick: Annotated[bool, typer.Option("--quick", help="A smaller budget: 2 epochs instead of 8.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="A larger budget: 40 epochs instead of 8.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A smaller budget: 2 epochs instead of 10.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="A larger budget: 40 epochs instead of 10.")] = False,
     data: Annotated[
         Path | None,
         typer.Option(help="Your own images: FOLDER/KIND/ITEM/IMAGE, or a manifest.", metavar="FOLDER"),
