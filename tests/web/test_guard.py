@@ -326,6 +326,14 @@ def test_the_server_stops_cleanly_and_frees_its_port(explorer):
         ExplorerServer(explorer, port=port)
 
 
+def test_an_address_that_was_printed_is_never_refused(explorer):
+    server = ExplorerServer(explorer)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as early:
+        early.sendall(b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        with server.running():
+            assert early.recv(64).startswith(b"HTTP/1.1 200")
+
+
 def test_the_cache_stays_within_its_bytes():
     cache = ByteCache(100)
     for number in range(50):

@@ -28,6 +28,7 @@ from happier.web.guard import LOCAL_NAMES, Access, Limits
 
 HEADER_SECONDS = 10.0
 SHUTDOWN_SECONDS = 5
+BACKLOG = 1024
 
 
 class ImpatientProtocol(H11Protocol):
@@ -130,7 +131,7 @@ class ExplorerServer:
             server_header=False,
             timeout_keep_alive=10,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-            backlog=1024,
+            backlog=BACKLOG,
         )
         self._server = uvicorn.Server(config)
 
@@ -181,6 +182,8 @@ def _bind(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
+        # From here on who opens the printed address waits for the server instead of being refused.
+        bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
         raise OptionError(
