@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 
+import faiss
 import numpy as np
 import pytest
+import torch
 
 from happier.errors import InputError, OptionError, SearchError
 from happier.search import Index, measure_recall, store
@@ -74,6 +77,20 @@ def test_engines_find_the_nearest(tmp_path, new_catalogue, engine):
         assert scores == sorted(scores, reverse=True)
         assert scores == pytest.approx([float(catalogue.vectors[hit.row] @ query) for hit in hits], abs=1e-5)
     index.close()
+
+
+def test_engines_work_beside_faiss_for_tensors(tmp_path, new_catalogue, engine):
+    """pytorch-metric-learning imports it, and it takes the search parameters from every FAISS index."""
+    importlib.import_module("faiss.contrib.torch_utils")
+    catalogue = new_catalogue(400)
+    index = build(tmp_path / "index", catalogue, engine=engine, options=engine_options(engine, tmp_path))
+    assert measure_recall(index, queries=50) >= 0.95
+    index.close()
+    plain = faiss.IndexFlatIP(4)
+    plain.add(torch.eye(4))
+    scores, rows = plain.search(torch.eye(4), 1)
+    assert isinstance(rows, torch.Tensor) and rows[:, 0].tolist() == [0, 1, 2, 3]
+    assert scores[:, 0].tolist() == [1, 1, 1, 1]
 
 
 def test_add_and_delete_equal_a_fresh_build(tmp_path, catalogue, engine):

@@ -16,6 +16,7 @@ import numpy as np
 from happier.errors import MissingExtraError, SearchError
 from happier.search.engine import Branch, Engine, Positions, Scope, Vectors, check_options
 from happier.search.exact import scan
+from happier.search.faiss_search import restore_search
 
 try:
     import faiss as _faiss
@@ -128,6 +129,7 @@ class ApproximateEngine:
             )
         else:
             parameters = faiss.SearchParametersIVF(sel=selector, nprobe=self._options["probes"])
+        restore_search()
         scores, positions = self._index.search(queries, wanted, params=parameters)
         return positions, scores
 

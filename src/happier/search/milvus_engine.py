@@ -20,6 +20,7 @@ import numpy as np
 
 from happier.errors import MissingExtraError, SearchError
 from happier.search.engine import Branch, Positions, Scope, Vectors, check_options
+from happier.search.faiss_search import restore_search
 
 try:
     from pymilvus import DataType, MilvusClient
@@ -153,6 +154,7 @@ class MilvusEngine:
         allowed = rows if scope.positions is None else max(1, len(scope.positions))
         # A filter hides most of what the graph walks over: walk further by as much.
         effort = min(MAX_K, rows, max(limit, self._settings["effort"]) * rows // allowed)
+        restore_search()
         found = self._ask(
             "search",
             lambda: self._client.search(
