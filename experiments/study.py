@@ -31,7 +31,13 @@ from happier.training.compose import combinations
 HERE = Path(__file__).parent
 STUDIES, RESULTS, RATES = HERE / "studies", HERE / "results", HERE / "rates.yaml"
 # Losses that are variants of another and train at its learning rate.
-FAMILIES = {"happier_f": "happier", "hap": "happier", "hap_sigmoid": "happier", "sigma_wap": "happier"}
+FAMILIES = {
+    "happier_f": "happier",
+    "happier_s": "happier",
+    "hap": "happier",
+    "hap_sigmoid": "happier",
+    "sigma_wap": "happier",
+}
 
 
 @dataclass(frozen=True)

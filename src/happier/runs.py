@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 LOSS_NAMES = {
     "happier": "HAPPIER",
     "happier_f": "HAPPIER_F",
+    "happier_s": "HAPPIER_S",
     "hap": "HAP",
     "hap_sigmoid": "Sigmoid H-AP",
     "sigma_wap": "\u03a3wAP",

@@ -96,7 +96,7 @@ def test_no_positives_gives_a_zero_that_back_propagates(name):
     value = build(name, labels, dim=4)(embeddings, labels)
     value.backward()
     assert embeddings.grad.isfinite().all()
-    if name in RANKING and name not in ("happier", "happier_f", "roadmap", "sum_roadmap"):
+    if name in RANKING and name not in ("happier", "happier_f", "happier_s", "roadmap", "sum_roadmap"):
         assert value == 0 and (embeddings.grad == 0).all()
 
 
@@ -314,6 +314,7 @@ def test_options_list_the_defaults_in_force():
         assert not {"taxonomy", "num_classes", "dim"} & set(options)
         build(name, labels, dim=4, **options)
     assert LOSSES["happier_f"].options["alpha"] == 5.0
+    assert (LOSSES["happier_s"].options["surrogate"], LOSSES["happier_s"].options["tau"]) == ("sigmoid", 0.05)
     assert LOSSES["triplet_dw"].options["mining"] == "distance"
     loss = build("sum_nsm", labels, dim=4, weights=(0.25, 0.75))
     assert isinstance(loss, SumOverLevels) and loss.weights == (0.25, 0.75)

@@ -108,6 +108,7 @@ LOSSES: Final[Mapping[str, LossEntry]] = MappingProxyType(
     {
         "happier": LossEntry(HAPPIERLoss),
         "happier_f": LossEntry(HAPPIERLoss, preset={"alpha": 5.0}),
+        "happier_s": LossEntry(HAPPIERLoss, preset={"surrogate": "sigmoid", "tau": 0.05}),
         "hap": LossEntry(HAPLoss),
         "hap_sigmoid": LossEntry(SigmoidHAPLoss),
         "sigma_wap": LossEntry(weighted_ap_loss),
