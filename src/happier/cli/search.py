@@ -37,7 +37,9 @@ def search(
     if as_json:
         typer.echo(json.dumps({"image": str(image), "within": within, "hits": [asdict(hit) for hit in hits]}))
         return
-    table = Table("rank", "score", "class", "id")
+    table = Table("rank", "score")
+    for title in ("class", "id"):
+        table.add_column(title, overflow="fold")  # the end of a path says most
     for rank, hit in enumerate(hits, start=1):
         table.add_row(str(rank), f"{hit.score:.4f}", Text(hit.class_path or "unknown"), Text(hit.id))
     Console().print(table)
