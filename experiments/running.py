@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from experiments.study import Job
 from happier.atomic import atomic_file
 from happier.data import Manifest, fetch
+from happier.demo.training import training_environment
 from happier.evaluation.dyml import RetrievalSet, dyml_protocol
 from happier.evaluation.protocol import evaluate_manifest
 
@@ -42,14 +43,8 @@ def run_jobs(jobs: Sequence[Job], *, workers: int, runs: Path) -> None:
     print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are done", flush=True)
     if not missing:
         return
-    # Read when a worker loads its libraries. Freed tensors stay with the process: a third of the time else.
-    os.environ |= {
-        "OMP_NUM_THREADS": "1",
-        "NUMBA_NUM_THREADS": "1",
-        "OMP_WAIT_POLICY": "passive",
-        "MALLOC_MMAP_THRESHOLD_": str(2**31),
-        "MALLOC_TRIM_THRESHOLD_": str(2**33),
-    }
+    # Workers are new processes: they read it when they load their libraries.
+    os.environ |= {**training_environment(threads=1), "NUMBA_NUM_THREADS": "1"}
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         try:
             done = [pool.submit(partial(run_job, job, runs=runs)) for job in missing]
@@ -74,7 +69,7 @@ def _end_with_parent() -> None:
 def run_job(job: Job, *, runs: Path) -> str:
     """Train and evaluate one run, write its figures, and say them in a line."""
     from happier.runs import read_run
-    from happier.training.compose import compose
+    from happier.training.compose import compose, quoted
     from happier.training.loop import train
 
     manifest = fetch(job.data, val=job.val)
@@ -82,8 +77,8 @@ def run_job(job: Job, *, runs: Path) -> str:
     config = compose(
         [
             *job.train_overrides(),
-            f"run='{directory}'",
-            f"data.manifest='{manifest}'",
+            f"run={quoted(directory)}",
+            f"data.manifest={quoted(manifest)}",
             "data.workers=0",
             "evaluation.every=0",  # the last weights count; nothing is chosen on what is evaluated
             "training.tensorboard=false",

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from happier.bench.measure import alternating_cpu_seconds, cpu_seconds, peak_mebibytes, wall_seconds
 from happier.evaluation import evaluate
-from happier.evaluation.cpu import BLOCK_BYTES, block_rows
+from happier.evaluation.cpu import block_rows
 from happier.taxonomy import path_codes
 
 Tell = Callable[[str], None]
@@ -106,7 +106,7 @@ def measure_floor(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
         ]
     )
     floor, large, one = (seconds / queries for seconds in best)
-    note = f"in evaluate's blocks of {step} queries ({BLOCK_BYTES >> 20} MiB)"
+    note = f"in evaluate's blocks of {step:,} queries ({4 * step * len(vectors) >> 20} MiB)"
     yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * floor, 1.0, note)
     note = f"in blocks of {large_step:,} queries ({4 * large_step * len(vectors) >> 20} MiB)"
     yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * large, large / floor, note)

@@ -19,7 +19,7 @@ from happier.demo.training import Job, train_together
 from happier.errors import ConfigError, DataError, FetchError
 from happier.report import Options, write_report
 from happier.runs import read_run
-from happier.training.compose import compose
+from happier.training.compose import compose, quoted
 from happier.training.config import TrainConfig
 from happier.training.run import open_run
 
@@ -191,8 +191,8 @@ def _job(
     overrides = [
         f"recipe={'folder' if own else 'emoji'}",
         f"loss={loss}",
-        f"run={_quoted(directory)}",
-        f"data.manifest={_quoted(manifest)}",
+        f"run={quoted(directory)}",
+        f"data.manifest={quoted(manifest)}",
         f"seed={seed}",
         # The last weights count: choosing the best by its figures on the test classes would flatter both.
         "evaluation.every=0",
@@ -232,12 +232,6 @@ def _own_epochs(config: TrainConfig, budget: Budget, per_epoch: int) -> int:
     size = config.transform.size or 224
     images = budget.images * (64 / size) ** 2
     return max(2, math.ceil(images / (per_epoch * config.training.batch_size)))
-
-
-def _quoted(path: Path) -> str:
-    """A path as Hydra reads it, whatever characters it has."""
-    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{text}'"
 
 
 def _report(jobs: list[Job], folder: Path, clock: Clock, *, command: str) -> None:

@@ -113,22 +113,25 @@ def _on_sigterm(handler: Handler) -> Handler:
     return signal.signal(signal.SIGTERM, handler if handler is not None else signal.SIG_DFL)
 
 
-def _start(job: Job, threads: int, log_folder: Path) -> subprocess.Popen[bytes]:
-    log_folder.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **os.environ,
+def training_environment(threads: int) -> dict[str, str]:
+    """What the environment of a process that trains beside others should say."""
+    return {
         **_KEEP_MEMORY,
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "OMP_WAIT_POLICY": "passive",
     }
+
+
+def _start(job: Job, threads: int, log_folder: Path) -> subprocess.Popen[bytes]:
+    log_folder.mkdir(parents=True, exist_ok=True)
     with _log_file(job, log_folder).open("wb") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "happier", "train", *job.overrides],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**os.environ, **training_environment(threads)},
             # Ctrl-C is ours alone: we pass it on as SIGTERM, once.
             start_new_session=True,
         )

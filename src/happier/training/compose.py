@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose as hydra_compose
@@ -30,7 +31,7 @@ from happier.errors import ConfigError
 from happier.losses import LOSSES
 from happier.training.config import TrainConfig, flatten
 
-__all__ = ["combinations", "compose", "sweep"]
+__all__ = ["combinations", "compose", "quoted", "sweep"]
 
 _MODULE = "happier.conf"
 _NAME = "config"
@@ -97,6 +98,12 @@ def _as_hydra_reads_it(arguments: list[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = before
+
+
+def quoted(path: Path) -> str:
+    """A path as an override's value, whatever characters it has."""
+    text = str(path).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{text}'"
 
 
 def _parser() -> OverridesParser:
