@@ -69,6 +69,16 @@ def gradients(
 
 
 @app.command()
+def retrievals(
+    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+) -> None:
+    """Find what three models answer to one emoji of each group."""
+    from experiments.retrievals import find_retrievals
+
+    print(find_retrievals(runs))
+
+
+@app.command()
 def rates(
     studies: Annotated[
         list[str], typer.Argument(help="Studies that swept learning rates; the last one counts.")

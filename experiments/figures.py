@@ -21,7 +21,7 @@ from happier.runs import read_run
 # The sweeps: name of the file and of what is swept, and the study.
 SWEEPS = (("alpha", "emoji_alpha"), ("lambda", "emoji_lambda"))
 MAPS = (
-    ("maps", "emoji_main", ("HAPPIER", "NSM")),
+    ("maps", "emoji_main", ("NSM", "HAPPIER", "HAPPIER_S")),
     ("maps-lambda", "emoji_lambda", ("λ = 0.3", "λ = 0.5", "λ = 0.9")),
 )
 PERPLEXITY = 30.0
@@ -67,7 +67,7 @@ def _sweep(methods: dict[str, Figures], swept: str) -> Figure:
 
 def _maps(directories: dict[str, Path]) -> Figure:
     """t-SNE of the mean vector of each fine class, coloured by coarse class, one plane for each run."""
-    figure = Figure(figsize=(3.4 * len(directories), 4.0), layout="constrained")
+    figure = Figure(figsize=(3.2 * len(directories), 3.8), layout="constrained")
     panels = figure.subplots(1, len(directories), squeeze=False)[0]
     first = None
     for axes, (name, directory) in zip(panels, directories.items(), strict=True):
@@ -81,10 +81,18 @@ def _maps(directories: dict[str, Path]) -> Figure:
         coarse = run.manifest.table[run.manifest.levels[0]].to_numpy()[example]
         for colour, title in zip(COARSE_COLOURS, np.unique(coarse), strict=False):
             axes.scatter(*plane[coarse == title].T, s=7, color=colour, linewidths=0, label=title)
-        axes.set(title=name, xticks=[], yticks=[], aspect="equal")
+        axes.set(title=name, xticks=[], yticks=[], aspect="equal", adjustable="datalim")
         axes.spines[["left", "bottom"]].set_visible(False)
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=5, markerscale=2)
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=5,
+        markerscale=2,
+        columnspacing=1.0,
+        handletextpad=0.1,
+    )
     return figure
 
 

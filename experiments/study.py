@@ -5,6 +5,7 @@
     val: 0.2                        # optional: fraction of the training classes to hold out and evaluate on
     base: [training.epochs=4]       # for all methods
     seeds: [0, 1, 2]
+    reference: HAPPIER              # optional: what the others are compared with; else the first method
     methods:
       HAPPIER: [loss=happier]
       NSM: {overrides: [loss=nsm], seeds: [0]}
@@ -102,12 +103,14 @@ class Study:
         about: what it asks.
         data: name of the data set.
         methods: the jobs of each method, one per seed.
+        reference: the method that the others are compared with.
     """
 
     name: str
     about: str
     data: str
     methods: dict[str, tuple[Job, ...]]
+    reference: str
 
     @property
     def jobs(self) -> list[Job]:
@@ -157,7 +160,10 @@ def read_study(name: str) -> Study:
                 Job(content["data"], val, _ordered([*one, *_rate(one, rates)]), seed)
                 for seed in seeds or content["seeds"]
             )
-    return Study(name, content["about"], content["data"], methods)
+    reference = content.get("reference", next(iter(methods)))
+    if reference not in methods:
+        raise ConfigError(f"{path} compares with {reference!r}, which is none of its methods")
+    return Study(name, content["about"], content["data"], methods, reference)
 
 
 def study_names() -> list[str]:

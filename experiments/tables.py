@@ -28,7 +28,6 @@ from happier.evaluation.published import PUBLISHED
 from happier.evaluation.result import Result, compare
 from happier.metrics.schema import Schema
 
-REFERENCE = "HAPPIER"
 _MARKED = re.compile(r"(<!-- table: (\S+) (\S+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 
 
@@ -78,12 +77,12 @@ def read_figures(study: str) -> dict[str, Figures]:
     return {name: figures for name, figures in found.items() if figures.jobs}
 
 
-def hierarchical_table(methods: dict[str, Figures]) -> list[list[str]]:
+def hierarchical_table(methods: dict[str, Figures], reference: str) -> list[list[str]]:
     """Table 1: H-AP, ASI, NDCG, and the paired difference of H-AP to the reference."""
-    rows = [["method", "seeds", "H-AP", "ASI", "NDCG", f"H-AP against {REFERENCE}", "p"]]
+    rows = [["method", "seeds", "H-AP", "ASI", "NDCG", f"H-AP against {reference}", "p"]]
     for name, one in methods.items():
         cells = [_cell(one.values(metric)) for metric in ("H-AP", "ASI", "NDCG")]
-        rows.append([name, str(len(one.jobs)), *cells, *_against(one, methods.get(REFERENCE))])
+        rows.append([name, str(len(one.jobs)), *cells, *_against(one, methods.get(reference))])
     return rows
 
 
@@ -141,6 +140,25 @@ def gradient_table(model: str) -> list[list[str]]:
     return rows
 
 
+def retrieval_table() -> list[list[str]]:
+    """The first answers of each model to some queries; what shares nothing with the query in brackets."""
+    found = json.loads((RESULTS / "retrievals.json").read_text(encoding="utf-8"))
+    models = list(found[0]["answers"])
+    rows = [["group", "query", *models]]
+    for one in found:
+        cells = [
+            " ".join(text if level else f"({text})" for text, level in one["answers"][name])
+            for name in models
+        ]
+        rows.append([one["group"], one["query"], *cells])
+    related = [
+        sum(level > 0 for one in found for _, level in one["answers"][name])
+        / sum(len(one["answers"][name]) for one in found)
+        for name in models
+    ]
+    return [*rows, ["of the same group", "", *(f"{share:.0%}" for share in related)]]
+
+
 def published_table(data: str) -> list[list[str]]:
     """The paper's own figures for one of its data sets."""
     table = PUBLISHED[data]
@@ -151,7 +169,6 @@ def published_table(data: str) -> list[list[str]]:
 
 
 TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
-    "hierarchical": hierarchical_table,
     "levels": level_table,
     "dyml": dyml_table,
     "relevance": relevance_table,
@@ -172,10 +189,16 @@ def fill(text: str) -> str:
 def _table(study: str, kind: str) -> str:
     if study == "gradients":
         return markdown(gradient_table(kind))
+    if study == "retrievals":
+        return markdown(retrieval_table())
     if study == "published":
         return markdown(published_table(kind))
     methods = read_figures(study)
-    return markdown(TABLES[kind](methods)) if methods else "Not run yet.\n"
+    if not methods:
+        return "Not run yet.\n"
+    if kind == "hierarchical":
+        return markdown(hierarchical_table(methods, read_study(study).reference))
+    return markdown(TABLES[kind](methods))
 
 
 def fill_page(path: Path) -> bool:

@@ -1,0 +1,64 @@
+"""What does a model answer? The first answers to one emoji of each group, as characters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from experiments.study import RESULTS, read_study
+from happier.atomic import atomic_file
+from happier.evaluation import retrieve
+from happier.runs import Run, read_run
+
+FILE = RESULTS / "retrievals.json"
+STUDY, MODELS = "emoji_main", ("NSM", "HAPPIER", "HAPPIER_S")
+ANSWERS = 8
+SEED = 0
+
+
+def find_retrievals(runs: Path) -> Path:
+    """First answers of the first seed of each model to the same queries; the file that holds them.
+
+    Args:
+        runs: folder of the run directories.
+    """
+    jobs = {name: read_study(STUDY).methods[name][0] for name in MODELS}
+    read = {name: read_run(runs / job.folder / job.name, split="test") for name, job in jobs.items()}
+    found = answers(read)
+    with atomic_file(FILE) as part:
+        part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return FILE
+
+
+def answers(runs: dict[str, Run]) -> list[dict[str, Any]]:
+    """One query of each coarsest class, drawn at random, and what each model answers: character, level."""
+    manifest = next(iter(runs.values())).manifest
+    labels, paths = manifest.labels(), manifest.table["path"].to_list()
+    coarse = manifest.table[manifest.levels[0]].to_numpy()
+    generator = np.random.default_rng(SEED)
+    queries = np.array([generator.choice(np.flatnonzero(coarse == name)) for name in np.unique(coarse)])
+    found = {name: retrieve(run.vectors, labels, k=ANSWERS, queries=queries) for name, run in runs.items()}
+    return [
+        {
+            "group": str(coarse[query]),
+            "query": character(paths[query]),
+            "answers": {
+                name: [
+                    [character(paths[item]), int(level)]
+                    for item, level in zip(one.indices[row], one.levels[row], strict=True)
+                ]
+                for name, one in found.items()
+            },
+        }
+        for row, query in enumerate(queries)
+    ]
+
+
+def character(path: str) -> str:
+    """The emoji that an image shows: its folder is named after the code points."""
+    points = [int(point, 16) for point in PurePath(path).parent.name.split("-")]
+    # Characters that are older than emoji are drawn as text unless told otherwise.
+    return "".join(map(chr, points)) + ("\ufe0f" if points[0] < 0x1F000 and len(points) == 1 else "")
