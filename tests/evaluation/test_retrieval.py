@@ -30,6 +30,17 @@ def test_retrieve_gives_the_ranking_that_evaluate_scores(data, ties):
     assert all(q not in row for q, row in enumerate(found.indices.tolist()))
 
 
+@pytest.mark.parametrize("ties", ["worst", "best"])
+@pytest.mark.parametrize("k", [1, 2, 5, 38])
+def test_the_first_items_are_the_head_of_the_whole_ranking(data, ties, k):
+    vectors, labels = data  # small integers: many scores are equal
+    whole = retrieve(vectors, labels, k=39, ties=ties)
+    head = retrieve(vectors, labels, k=k, ties=ties)
+    np.testing.assert_array_equal(head.indices, whole.indices[:, :k])
+    np.testing.assert_array_equal(head.scores, whole.scores[:, :k])
+    np.testing.assert_array_equal(head.levels, whole.levels[:, :k])
+
+
 def test_retrieve_some_queries_from_a_small_gallery(data):
     vectors, labels = data
     found = retrieve(

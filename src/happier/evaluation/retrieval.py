@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from happier.errors import InputError, OptionError
 from happier.evaluation.cpu import block_rows, scores_of
@@ -181,7 +182,7 @@ def _ranked_blocks(
         levels = matching.levels(wanted)
         owner = np.repeat(np.arange(stop - start), np.diff(match.excluded_start))
         scores[owner, match.excluded] = -np.inf
-        order = rank_by_score(torch.from_numpy(scores), torch.from_numpy(levels), worst=worst).numpy()[:, :k]
+        order = _first(torch.from_numpy(scores), torch.from_numpy(levels), worst=worst, k=k).numpy()
         levels[owner, match.excluded] = -1
         yield (
             slice(start, stop),
@@ -192,6 +193,19 @@ def _ranked_blocks(
                 match,
             ),
         )
+
+
+def _first(scores: Tensor, levels: Tensor, *, worst: bool, k: int | None) -> Tensor:
+    """Order of the first k items ``[q, k]``, of all where k is None."""
+    items = scores.shape[1]
+    if k is None or k >= items:
+        return rank_by_score(scores, levels, worst=worst)
+    least = scores.topk(k, dim=1).values[:, -1:]
+    # Whatever ties the last of them may belong among them; sorted, so that equal ones keep their order.
+    number = int((scores >= least).sum(1).max())
+    near = scores.topk(number, dim=1, sorted=False).indices.sort(dim=1).values
+    order = rank_by_score(scores.gather(1, near), levels.gather(1, near), worst=worst)
+    return near.gather(1, order[:, :k])
 
 
 def _check_queries(
