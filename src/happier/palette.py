@@ -47,6 +47,8 @@ _PAGE: dict[Theme, dict[str, str]] = {
         "line": "#dedde6",
         "accent": "#6d3fb3",
         "accent-ink": "#ffffff",
+        "third": "#7d5f00",
+        "fourth": "#00565f",
     },
     "dark": {
         "page": "#131217",
@@ -57,6 +59,8 @@ _PAGE: dict[Theme, dict[str, str]] = {
         "line": "#393745",
         "accent": "#b794f0",
         "accent-ink": "#17121f",
+        "third": "#e0c862",
+        "fourth": "#62e3e6",
     },
 }
 
@@ -68,7 +72,8 @@ class Palette:
     Attributes:
         query: the query image.
         levels: one per shared level, index 0 (nothing shared) to L (the same fine class).
-        page: colours of the page itself by name: page, surface, sunken, ink, muted, line, accent, accent-ink.
+        page: colours of the page itself by name: page, surface, sunken, ink, muted, line, accent, accent-ink,
+            and third and fourth for the models beyond the two that accent and muted stand for.
     """
 
     query: str
@@ -115,8 +120,8 @@ def css_variables(depth: int) -> str:
 
     Names: ``--query``, ``--level-0`` .. ``--level-L``; each of these with ``-ink`` for text on that colour;
     and those of the page: ``--page``, ``--surface``, ``--sunken``, ``--ink``, ``--muted``, ``--line``,
-    ``--accent``, ``--accent-ink``. ``<html data-theme="dark">`` or ``"light"`` overrides the system's
-    choice.
+    ``--accent``, ``--accent-ink``, ``--third``, ``--fourth``. ``<html data-theme="dark">`` or ``"light"``
+    overrides the system's choice.
     """
     light, dark = _block(depth, "light"), _block(depth, "dark")
     return (

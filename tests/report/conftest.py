@@ -1,4 +1,4 @@
-"""Drawings in a tree of three levels, and two models: one knows the tree, one fine classes only."""
+"""Drawings in a tree of three levels, and models: one knows the tree, one fine classes only, two between."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,10 @@ def unit(rows) -> np.ndarray:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory):
-    """A folder with ``manifest.parquet``, ``tree.npy`` (knows the tree) and ``flat.npy`` (does not)."""
+    """A folder with ``manifest.parquet``, ``tree.npy`` (knows the tree) and ``flat.npy`` (does not).
+
+    ``mixed.npy`` knows half of each, ``noisy.npy`` the tree, badly.
+    """
     root = tmp_path_factory.mktemp("world")
     rng = np.random.default_rng(0)
     rows, tree, flat = [], [], []
@@ -53,15 +56,22 @@ def world(tmp_path_factory):
     manifest.write(root / "manifest.parquet")
     np.save(root / "tree.npy", unit(tree))
     np.save(root / "flat.npy", unit(flat))
+    np.save(root / "mixed.npy", unit(unit(tree) + unit(flat)))
+    np.save(root / "noisy.npy", unit(tree + np.random.default_rng(1).normal(size=(len(tree), 12))))
     return root
 
 
 @pytest.fixture(scope="session")
-def runs(world):
+def four_runs(world):
     return [
         read_run(world / f"{name}.npy", manifest=world / "manifest.parquet", name=name)
-        for name in ("tree", "flat")
+        for name in ("tree", "flat", "mixed", "noisy")
     ]
+
+
+@pytest.fixture(scope="session")
+def runs(four_runs):
+    return four_runs[:2]
 
 
 @pytest.fixture

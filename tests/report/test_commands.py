@@ -102,9 +102,36 @@ def test_report_writes_a_page(command, world, tmp_path):
     assert "Drawn by a test, CC0" in page
 
 
+def test_more_than_two_models(command, world, tmp_path):
+    words = [world / "tree.npy", "--manifest", world / "manifest.parquet", "--resamples", 20]
+    words += ["--against", world / "flat.npy", "--against", world / "mixed.npy"]
+    result = command(
+        "report", *words, "--against-name", "Flat", "--against-name", "Both", "--no-figures",
+        "-o", tmp_path / "r",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "Shown beside: Both" in result.output
+    told = json.loads((tmp_path / "r" / "data.json").read_text())
+    assert [model["name"] for model in told["models"]] == ["tree", "Flat", "Both"]
+    result = command("evaluate", *words)
+    assert result.exit_code == 0, result.output
+    assert "tree - flat" in result.output
+    assert "mixed" in result.output
+    two = command("evaluate", *words[:-2])
+    assert "tree - flat" not in two.output
+    told = json.loads(command("evaluate", *words, "--json", "-").output)
+    assert [run["name"] for run in told["runs"]] == ["tree", "flat", "mixed"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["report", "x", "-o", "y", *["--against", "x"] * 4], "1 to 4 runs, got 5"),
+        (["evaluate", "x", *["--against", "x"] * 4], "1 to 4 runs, got 5"),
+        (
+            ["report", "x", "-o", "y", "--against", "x", *["--against-name", "n"] * 2],
+            "--against-name is given 2",
+        ),
         (["evaluate", "nothing/here/at/all"], "no model at"),
         (["evaluate", "{world}/tree.npy"], "--manifest"),
         (

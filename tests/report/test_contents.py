@@ -13,6 +13,7 @@ from happier.errors import DataError, InputError, OptionError
 from happier.evaluation import evaluate
 from happier.evaluation.published import PUBLISHED
 from happier.report import Options, write_report
+from happier.report.collect import with_different_names
 from happier.report.examples import choose
 from happier.report.names import leaf, parents, parts
 from happier.report.table import metric_rows, to_latex
@@ -187,8 +188,8 @@ def test_runs_of_other_rows_are_not_compared(runs):
     turned = runs[1].manifest.take(np.arange(96)[::-1])
     with pytest.raises(InputError, match="other images or labels"):
         write_report([runs[0], replace(runs[1], manifest=turned)], "never")
-    with pytest.raises(OptionError, match="one run or of two"):
-        write_report([*runs, runs[0]], "never")
+    with pytest.raises(OptionError, match="1 to 4 runs, got 5"):
+        write_report([*runs, *runs, runs[0]], "never")
 
 
 def test_two_runs_of_one_name_are_told_apart(runs, tmp_path):
@@ -197,6 +198,22 @@ def test_two_runs_of_one_name_are_told_apart(runs, tmp_path):
     ]
     report = write_report(same, tmp_path / "r", options=FAST)
     assert [model.name for model in report.models] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "names"),
+    [
+        (("runs/a", "runs/b", "runs/c"), ["a", "NSM", "c"]),
+        (("here/a", "runs/b", "there/a"), ["here/a", "NSM", "there/a"]),
+        (("runs/NSM", "runs/b", "runs/c"), ["runs/NSM", "runs/b", "c"]),
+    ],
+)
+def test_a_run_with_a_name_of_its_own_keeps_it(runs, sources, names):
+    given = [
+        replace(runs[0], name=name, source=source)
+        for name, source in zip(("HAPPIER", "NSM", "HAPPIER"), sources, strict=True)
+    ]
+    assert [run.name for run in with_different_names(given)] == names
 
 
 def test_one_level_and_few_classes_give_a_report_too(world, runs, tmp_path):

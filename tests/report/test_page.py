@@ -35,12 +35,23 @@ def browser():
         opened.close()
 
 
+@pytest.fixture(scope="module")
+def pages_of_many(four_runs, tmp_path_factory):
+    """The page of three models, and of four."""
+    root = tmp_path_factory.mktemp("many")
+    for models in (3, 4):
+        write_report(
+            four_runs[:models], root / str(models), options=Options(resamples=50, figures=models == 3)
+        )
+    return {models: root / str(models) / "index.html" for models in (3, 4)}
+
+
 @pytest.fixture
 def visit(browser, page_file):
     """Open the page; at the end no error, no failed image and no request but for files."""
     contexts, faults = [], []
 
-    def opened(**options):
+    def opened(file=page_file, **options):
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
@@ -48,7 +59,7 @@ def visit(browser, page_file):
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("requestfailed", lambda request: faults.append(f"failed {request.url}"))
         page.on("request", lambda request: _only_files(request.url, faults))
-        page.goto(page_file.as_uri())
+        page.goto(file.as_uri())
         return page
 
     yield opened
@@ -145,3 +156,58 @@ def test_paper_is_white_and_needs_no_bar(visit):
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.locator("nav.bar").is_visible()
     assert page.pdf(format="A4", print_background=True).startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("models", [3, 4])
+def test_every_model_has_its_column_its_map_and_its_row(visit, pages_of_many, models):
+    page = visit(pages_of_many[models])
+    names = ["tree", "flat", "mixed", "noisy"][:models]
+    assert page.locator(".metrics thead th[class*=model-]").all_inner_texts() == names
+    assert page.locator(".metrics tbody tr:not(.group)").first.locator("td").count() == models + 2
+    assert page.locator(".maps canvas").count() == models
+    assert page.locator("#severity .plot").count() == models
+    assert page.locator("#curve path.line").count() == models
+    assert page.locator(".score .number").count() == 3
+    assert page.locator(".beside p").count() == models - 2
+    for example in page.locator(".example").all():
+        assert [text.split()[0] for text in example.locator(".list > p").all_inner_texts()] == names
+        assert example.locator(".tile").count() == 10 * models
+    # Every line and name has a colour of its own.
+    for selector, style in (("#curve path.line", "stroke"), (".maps figcaption", "color")):
+        colours = page.eval_on_selector_all(selector, f"all => all.map(one => getComputedStyle(one).{style})")
+        assert len(set(colours)) == models
+
+
+def test_classes_of_many_models_show_one_figure_at_a_time(visit, pages_of_many):
+    page = visit(pages_of_many[3])
+    heads = page.locator("#class-table thead th:visible")
+    assert heads.count() == 2 + 3
+    assert heads.all_inner_texts()[2].split() == ["H-AP", "tree"]
+    page.locator("[data-show=confused]").click()
+    assert [text.split()[0] for text in heads.all_inner_texts()[2:]] == ["Confused"] * 3
+    assert page.locator("[data-show=confused]").get_attribute("aria-pressed") == "true"
+    heads.nth(3).locator("button").click()
+    distances = page.eval_on_selector_all(
+        "#class-table tbody tr", "rows => rows.map(row => +row.cells[2 + 3 * 3 + 1].dataset.v)"
+    )
+    assert distances == sorted(distances, reverse=True)
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+@pytest.mark.parametrize("models", [3, 4])
+def test_many_models_fit_the_screen(visit, pages_of_many, models, width):
+    page = visit(pages_of_many[models], viewport={"width": width, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for kind in ("confused", "severity", "ap", "h-ap"):
+        page.locator(f"[data-show={kind}]").click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # Read at the middle of a plot, where the readout has the least room.
+    plot = page.locator("#curve .canvas")
+    plot.scroll_into_view_if_needed()
+    plot.hover()
+    assert page.locator("#curve .readout").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if models == 3:
+        # Three models' figures and their difference need no pushing sideways.
+        box = "document.querySelector('#figures .scroll')"
+        assert page.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")

@@ -26,7 +26,9 @@ def test_one_readable_colour_per_level(depth, theme):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_text_of_the_page_is_readable(theme):
     page = palette(1, theme).page
-    for ink, ground in itertools.product(("ink", "muted", "accent"), ("page", "surface", "sunken")):
+    for ink, ground in itertools.product(
+        ("ink", "muted", "accent", "third", "fourth"), ("page", "surface", "sunken")
+    ):
         assert contrast(page[ink], page[ground]) >= 4.5
     assert contrast(page["accent"], page["accent-ink"]) >= 4.5
 

@@ -22,7 +22,11 @@ def evaluate(
         str | None, typer.Option(help="test, val, train (leave-one-out) or query (query and gallery).")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="RUN2", help="Compare with this one, query by query.")
+        list[str] | None,
+        typer.Option(
+            metavar="RUN2",
+            help="Compare with this one, query by query; given again, show a further one or two beside.",
+        ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - prints them.")
@@ -58,6 +62,7 @@ def evaluate(
     from happier.cli.progress import image_progress
     from happier.errors import OptionError
     from happier.relevance import HierarchyRelevance
+    from happier.report.collect import check_number
     from happier.report.comparison import compare_runs, store
     from happier.report.stored import to_json, write_json, write_per_query
     from happier.report.table import to_latex
@@ -66,11 +71,12 @@ def evaluate(
 
     if ties not in ("worst", "best"):
         raise OptionError(f"--ties must be worst or best, got {ties!r}")
+    sources = (run, *(against or ()))
+    check_number(len(sources))  # before anything is embedded
     with image_progress("Embedding") as progress:
         runs = [
             read_run(source, manifest=manifest, split=split, batch_size=batch_size, progress=progress)
-            for source in (run, against)
-            if source is not None
+            for source in sources
         ]
     found = compare_runs(
         runs,

@@ -16,7 +16,11 @@ def report(
         str, typer.Argument(help="A run, a saved model, a directory of embeddings, or a .npy file.")
     ],
     against: Annotated[
-        str | None, typer.Option(metavar="RUN2", help="Compare with this one, query by query.")
+        list[str] | None,
+        typer.Option(
+            metavar="RUN2",
+            help="Compare with this one, query by query; given again, show a further one or two beside.",
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: RUN/report]")
@@ -28,26 +32,37 @@ def report(
         str | None, typer.Option(help="test, val, train (leave-one-out) or query (query and gallery).")
     ] = None,
     name: Annotated[str | None, typer.Option(help="How to call the model.")] = None,
-    against_name: Annotated[str | None, typer.Option(help="How to call the other.")] = None,
+    against_name: Annotated[
+        list[str] | None, typer.Option(help="How to call the others, in the order of --against.")
+    ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     figures: Annotated[bool, typer.Option(help="Also write each figure as PNG, SVG and PDF.")] = True,
     seed: Annotated[int, typer.Option(help="Of examples, map and intervals.")] = 0,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 1000,
     batch_size: Annotated[int, typer.Option(help="Images embedded at a time.")] = 64,
 ) -> None:
-    """Write a page about a run, or about two side by side; it needs no network to be looked at.
+    """Write a page about a run, or about up to four side by side; it needs no network to be looked at.
 
     Example: happier report runs/happier --against runs/nsm -o report
     """
     import sys
+    from itertools import zip_longest
 
     from rich.console import Console
 
     from happier.cli.progress import image_progress
     from happier.errors import OptionError
     from happier.report import Options, write_report
+    from happier.report.collect import check_number
     from happier.runs import read_run
 
+    others, names = against or [], against_name or []
+    check_number(1 + len(others))  # before anything is embedded
+    if len(names) > len(others):
+        raise OptionError(
+            f"--against-name is given {len(names)} times, --against {len(others)}: each names the run that "
+            "--against gives in its place"
+        )
     if output is None:
         if not Path(run).is_dir():
             raise OptionError(f"{run} is not a directory: say where the report goes with -o")
@@ -57,8 +72,7 @@ def report(
             read_run(
                 source, manifest=manifest, split=split, name=called, batch_size=batch_size, progress=progress
             )
-            for source, called in ((run, name), (against, against_name))
-            if source is not None
+            for source, called in zip_longest((run, *others), (name, *names))
         ]
     command = " ".join(["happier", *sys.argv[1:]])
     options = Options(

@@ -1,7 +1,8 @@
-"""One or two runs -> a `Report`: evaluate, look at the mistakes, choose the examples."""
+"""One to four runs -> a `Report`: evaluate, look at the mistakes, choose the examples."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from happier.report.subject import Subject
 from happier.report.table import metric_rows
 from happier.runs import Run
 
+MAX_RUNS = 4
+"""The model, the one it is compared with, and two beside: more would not be told apart."""
 MAX_QUERIES = 5_000
 """Lists and curves are taken of no more queries than this, drawn at random; figures are always of all."""
 DEEP_TREE = 5
@@ -64,16 +67,16 @@ def collect(runs: Sequence[Run], folder: Path, options: Options, tell: Tell) -> 
     """Gather all that a report says; its pictures go into ``folder/images``.
 
     Args:
-        runs: the model, and the one to compare it with.
+        runs: the model, the one to compare it with, and those to show beside.
         folder: of the page.
         options: how.
         tell: called with what is being done.
 
     Raises:
         InputError: the runs are not of the same rows.
+        OptionError: there are none, or too many.
     """
-    if not 1 <= len(runs) <= 2:
-        raise OptionError(f"a report is of one run or of two, got {len(runs)}")
+    check_number(len(runs))
     seed, ties, relevance = options.seed, options.ties, options.relevance
     check_same_rows(runs)
     runs = with_different_names(runs)
@@ -127,8 +130,21 @@ def collect(runs: Sequence[Run], folder: Path, options: Options, tell: Tell) -> 
     )
 
 
+def check_number(runs: int) -> None:
+    """A report is of one run, of one against another, or of these with one or two beside.
+
+    Raises:
+        OptionError: there are none, or too many.
+    """
+    if not 1 <= runs <= MAX_RUNS:
+        raise OptionError(
+            f"a report is of 1 to {MAX_RUNS} runs, got {runs}: the model, the one it is compared with, "
+            f"and up to {MAX_RUNS - 2} beside"
+        )
+
+
 def check_same_rows(runs: Sequence[Run]) -> None:
-    """Two models can be compared query by query only on the same images with the same labels.
+    """Models can be compared query by query only on the same images with the same labels.
 
     Raises:
         InputError: they have different rows.
@@ -139,23 +155,22 @@ def check_same_rows(runs: Sequence[Run]) -> None:
             raise InputError(
                 f"{first.source} and {other.source} were evaluated on different data: "
                 f"{len(first.manifest)} rows of {list(first.manifest.levels)} and {len(other.manifest)} of "
-                f"{list(other.manifest.levels)}; give both the same --manifest"
+                f"{list(other.manifest.levels)}; give all the same --manifest"
             )
         same = np.array_equal(first.manifest.ids(), other.manifest.ids())
         if not same or not np.array_equal(first.manifest.labels(), other.manifest.labels()):
             raise InputError(
                 f"{first.source} and {other.source} hold other images or labels, or another order; "
-                "give both the same --manifest"
+                "give all the same --manifest"
             )
 
 
 def with_different_names(runs: Sequence[Run]) -> Sequence[Run]:
-    """Two runs of one loss go by the names of their directories."""
-    if len({run.name for run in runs}) == len(runs):
-        return runs
-    names = [Path(run.source).name for run in runs]
-    if len(set(names)) < len(names):
-        names = [run.source for run in runs]
+    """Runs of one loss go by the names of their directories; a run with a name of its own keeps it."""
+    names = [run.name for run in runs]
+    for other in ([Path(run.source).name for run in runs], [run.source for run in runs]):
+        times = Counter(names)
+        names = [new if times[old] > 1 else old for old, new in zip(names, other, strict=True)]
     return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
 
 
@@ -210,13 +225,13 @@ def _protocol(search: Search) -> str:
 
 
 def _title(runs: Sequence[Run], data: DataSet) -> str:
-    if len(runs) == 2:
+    if len(runs) > 1:
         return f"{runs[0].name} against {runs[1].name} on {data.name}"
     return f"{runs[0].name} on {data.name}"
 
 
 def _headline(runs: Sequence[Run], data: DataSet, main: Metric, mistakes: Severity) -> str:
-    """The two sentences that a hurried reader takes away."""
+    """The sentences that a hurried reader takes away: one or two, and one more for the models beside."""
     depth = mistakes.ks[-1]
     near = [sum(levels[-1] for levels in shares[1:]) for shares in mistakes.shares]
     coarse = data.levels[0]
@@ -239,4 +254,10 @@ def _headline(runs: Sequence[Run], data: DataSet, main: Metric, mistakes: Severi
             f"Of the first {depth} answers that {runs[0].name} gives, {100 * near[0]:.0f} in 100 are of the "
             f"right {coarse}; of those of {runs[1].name}, {100 * near[1]:.0f}. {text}"
         )
+    beside = [
+        f"{run.name} with an H-AP of {100 * value.mean:.1f}"
+        for run, value in zip(runs[2:], main.values[2:], strict=True)
+    ]
+    if beside:
+        text += f" Shown beside: {' and '.join(beside)}."
     return text

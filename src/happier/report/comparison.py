@@ -1,4 +1,4 @@
-"""One run evaluated, or two side by side: the rows of their tables, and all of it as plain data."""
+"""One run evaluated, or several side by side: the rows of their tables, and all of it as plain data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from happier.runs import Run
 
 @dataclass(frozen=True)
 class Comparison:
-    """The figures of one run, or of two on the same queries.
+    """The figures of one run, or of several on the same queries, the first compared with the second.
 
     Attributes:
         runs: under names that tell them apart.
@@ -118,10 +118,10 @@ def compare_runs(
     seed: int = 0,
     published: bool = False,
 ) -> Comparison:
-    """Evaluate one run, or two on the same rows.
+    """Evaluate one run, or several on the same rows.
 
     Args:
-        runs: the model, and the one it is compared with.
+        runs: the model, the one it is compared with, and those to show beside.
         split: see `happier.evaluation.protocol.splits_to_search`.
         relevance: of each level.
         ks: cut-offs of the metrics at k.

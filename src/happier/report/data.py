@@ -1,8 +1,9 @@
 """What a report says, as plain data: collected first, rendered afterwards, and stored as ``data.json``.
 
 Per-model sequences always stand in the order of `Report.models`: the model the report is about, then the one
-it is compared with, where there is one. Levels run from 0 (nothing shared) to L (the same fine class). Shares
-and metrics in percent are stored as fractions of 1; only the page multiplies by 100.
+it is compared with, then those shown beside, as far as there are any. Only the first two are compared: the
+differences, the choice of examples and the headline are theirs. Levels run from 0 (nothing shared) to L (the
+same fine class). Shares and metrics in percent are stored as fractions of 1; only the page multiplies by 100.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Difference:
-    """First model minus second, paired by query."""
+    """First model minus second, paired by query; further models have none."""
 
     mean: float
     low: float
@@ -50,23 +51,24 @@ class Metric:
 
     @property
     def improved(self) -> bool | None:
-        """Whether the first model is better, None where the interval of the difference holds 0."""
+        """Whether the first model beats the second, None where the interval of the difference holds 0."""
         if self.difference is None or self.difference.low <= 0 <= self.difference.high:
             return None
         return (self.difference.mean > 0) == self.higher_is_better
 
     @property
     def best(self) -> int | None:
-        """Which model has the better mean, None where there is but one or they are equal."""
+        """Which of all models has the best mean, None where there is but one or several share it."""
         means = [value.mean for value in self.values]
-        if len(means) < 2 or any(math.isnan(mean) for mean in means) or means[0] == means[1]:
+        if len(means) < 2 or any(math.isnan(mean) for mean in means):
             return None
-        return int((means[1] > means[0]) == self.higher_is_better)
+        best = max(means) if self.higher_is_better else min(means)
+        return means.index(best) if means.count(best) == 1 else None
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model of the report."""
+    """One model of the report; see the module for the order they stand in."""
 
     name: str
     source: str
@@ -181,7 +183,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """The retrieval grids and how their queries were chosen."""
+    """The retrieval grids and how their queries were chosen: by the first two models, or by the only one."""
 
     seed: int
     rules: dict[Reason, str]
@@ -239,7 +241,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report."""
+    """A whole report, of one to four models."""
 
     title: str
     data: DataSet

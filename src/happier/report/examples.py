@@ -1,7 +1,7 @@
 """Which queries a report shows, and what each model retrieves for them.
 
 Nothing is picked by hand: the queries with the largest gain, with the largest loss, and some drawn at random
-from the middle of all differences.
+from the middle of all differences, first model against second. Models beside have no say in the choice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def examples(
     """
     h_ap = [subject.result.per_query["H-AP"] for subject in subjects]
     # One model alone has no difference: it is judged by its own H-AP.
-    judged_by = h_ap[0] - h_ap[1] if len(subjects) == 2 else h_ap[0]
+    judged_by = h_ap[0] - h_ap[1] if len(subjects) > 1 else h_ap[0]
     classes = subjects[0].query_labels[:, -1]
     chosen = choose(judged_by, classes, each=each, seed=seed)
     items = []
@@ -92,7 +92,7 @@ def _distinct(order: Iterable[np.int64], classes: IntArray, count: int) -> list[
 
 
 def _rules(names: Sequence[str], each: int, seed: int, queries: int) -> dict[Reason, str]:
-    if len(names) == 2:
+    if len(names) > 1:
         return {
             "gain": f"The {each} queries, out of {queries:,}, where the H-AP of {names[0]} is furthest above "
             f"that of {names[1]}; one per class.",

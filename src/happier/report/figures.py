@@ -19,6 +19,8 @@ from happier.report.data import Example, Report
 from happier.report.names import leaf
 
 FORMATS = ("png", "svg", "pdf")
+LEGEND = 0.5
+"""Inches below the panels of a figure."""
 STYLE: Any = {
     "font.family": "sans-serif",
     "font.size": 9.0,
@@ -69,9 +71,20 @@ def _figures(report: Report, root: Path) -> Iterator[tuple[str, Figure]]:
             yield f"examples-{reason}", _examples(report, chosen, root)
 
 
-def _model_colours(report: Report) -> list[str]:
+def _model_lines(report: Report) -> list[tuple[str, str]]:
+    """Colour and dashes of each model's line; the models beside are told apart without colour, too."""
     page = palette(report.data.depth).page
-    return [page["accent"], page["muted"]][: len(report.models)]
+    lines = [(page["accent"], "-"), (page["muted"], "-"), (page["third"], "--"), (page["fourth"], ":")]
+    return lines[: len(report.models)]
+
+
+def _panels(report: Report, wide: float, high: float, *, sharey: bool = False) -> tuple[Figure, Any]:
+    """A figure with a legend below one panel for each model: up to three in a row, four in two rows."""
+    models = len(report.models)
+    columns = models if models <= 3 else 2
+    rows = models // columns
+    figure = Figure(figsize=(wide * columns, high * rows + LEGEND), layout="constrained")
+    return figure, figure.subplots(rows, columns, sharey=sharey, squeeze=False)
 
 
 def _severity(report: Report) -> Figure:
@@ -106,9 +119,8 @@ def _severity(report: Report) -> Figure:
 def _composition(report: Report) -> Figure:
     """Stacked areas: what the top k is made of as k grows."""
     colours, depth = palette(report.data.depth).levels, report.data.depth
-    figure = Figure(figsize=(3.3 * len(report.models), 2.7), layout="constrained")
-    panels = figure.subplots(1, len(report.models), sharey=True, squeeze=False)[0]
-    for axes, model, shares in zip(panels, report.models, report.severity.shares, strict=True):
+    figure, panels = _panels(report, 3.3, 2.2, sharey=True)
+    for axes, model, shares in zip(panels.flat, report.models, report.severity.shares, strict=True):
         order = range(depth, -1, -1)
         axes.stackplot(
             report.severity.ks,
@@ -122,8 +134,9 @@ def _composition(report: Report) -> Figure:
         axes.set_xticks([k for k in (1, 2, 5, 10, 20, 50, 100) if k <= report.severity.ks[-1]])
         axes.xaxis.set_major_formatter("{x:.0f}")
         axes.xaxis.set_minor_formatter("")
-    panels[0].set_ylabel("share of the top k, %")
-    _level_legend(panels[0], report, range(depth, -1, -1), figure=figure)
+    for row in panels:
+        row[0].set_ylabel("share of the top k, %")
+    _level_legend(panels[0, 0], report, range(depth, -1, -1), figure=figure)
     return figure
 
 
@@ -141,13 +154,14 @@ def _precision_recall(report: Report) -> Figure:
     assert report.curve is not None
     figure = Figure(figsize=(4.2, 3.2), layout="constrained")
     axes = figure.subplots()
-    for model, precision, area, colour in zip(
-        report.models, report.curve.precision, report.curve.area, _model_colours(report), strict=True
+    for model, precision, area, (colour, dashes) in zip(
+        report.models, report.curve.precision, report.curve.area, _model_lines(report), strict=True
     ):
         axes.plot(
             100 * np.asarray(report.curve.recall),
             100 * np.asarray(precision),
             color=colour,
+            linestyle=dashes,
             linewidth=1.8,
             label=f"{model.name}, H-AP {100 * area:.1f}",
         )
@@ -161,12 +175,11 @@ def _precision_recall(report: Report) -> Figure:
 
 def _map(report: Report) -> Figure:
     assert report.class_map is not None
-    figure = Figure(figsize=(3.6 * len(report.models), 4.3), layout="constrained")
-    panels = figure.subplots(1, len(report.models), squeeze=False)[0]
+    figure, panels = _panels(report, 3.6, 3.8)
     colours = coarse_colours(report.class_map)
     coarse = np.array([point.coarse for point in report.class_map.points])
     size = float(np.clip(9000 / len(coarse), 3, 22))
-    for index, (axes, model) in enumerate(zip(panels, report.models, strict=True)):
+    for index, (axes, model) in enumerate(zip(panels.flat, report.models, strict=True)):
         places = np.array([point.at[index] for point in report.class_map.points])
         for group, (name, colour) in enumerate(colours):
             mine = coarse == group
@@ -174,7 +187,7 @@ def _map(report: Report) -> Figure:
         axes.set(title=model.name, xticks=[], yticks=[], aspect="equal")
         for side in ("left", "bottom"):
             axes.spines[side].set_visible(False)
-    handles, names = panels[0].get_legend_handles_labels()
+    handles, names = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=min(4, len(names)), markerscale=1.5)
     return figure
 

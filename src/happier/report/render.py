@@ -60,6 +60,8 @@ def render(report: Report, figures: Sequence[str] = ()) -> str:
     return page.render(
         r=report,
         depth=depth,
+        # Three or four models share the width in ways of their own; the page of fewer knows nothing of it.
+        many=f" many of-{len(report.models)}" if len(report.models) > 2 else "",
         levels=list(range(depth, -1, -1)),
         level_text=lambda level: level_text(report.data.levels, level),
         colours=Markup(css_variables(depth) + _print_colours(depth)),  # noqa: S704 (our own numbers)

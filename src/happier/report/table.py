@@ -1,4 +1,4 @@
-"""Results of one or two models -> the rows of the table of figures, in the order they are told."""
+"""Results of one or more models -> the rows of the table of figures, in the order they are told."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ WHOLE, PRECISION, RECALL, SEVERITY = (
 
 
 def metric_rows(results: Sequence[Result], *, resamples: int = 1000, seed: int = 0) -> tuple[Metric, ...]:
-    """Every row of the table, with intervals, and with paired differences where there are two models.
+    """Every row of the table, with intervals, and with paired differences of the first two models.
 
     Args:
-        results: of the model, and of the one it is compared with, on the same queries.
+        results: of the model, of the one it is compared with, and of those beside, on the same queries.
         resamples: bootstrap resamples; 0 leaves the intervals out (NaN).
         seed: of the resampling.
     """
     intervals = [result.bootstrap(resamples, seed) if resamples else {} for result in results]
     differences = {}
-    if len(results) == 2 and resamples:
+    if len(results) > 1 and resamples:
         differences = compare(results[1], results[0], n=resamples, seed=seed)
     rows = []
     for key, label, group, unit, higher in _schema_rows(results[0].schema):

@@ -15,14 +15,20 @@ from happier.report.table import format_value
 
 
 def metrics_table(rows: Sequence[Metric], names: Sequence[str], title: str) -> Table:
-    """The figures with their intervals, and the paired differences where there are two models."""
+    """The figures with their intervals, and the paired differences of the first two models.
+
+    Of more than two models the means alone fit a terminal; their intervals are in ``--json``.
+    """
+    many = len(names) > 2
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("metric", no_wrap=True)
     for name in names:
         table.add_column(Text(name), justify="right")
-        table.add_column("95 %", style="dim", no_wrap=True)
-    if len(names) == 2:
-        table.add_column("difference", justify="right", no_wrap=True)
+        if not many:
+            table.add_column("95 %", style="dim", no_wrap=True)
+    if len(names) > 1:
+        of = f"\n{names[0]} - {names[1]}" if many else ""
+        table.add_column(Text(f"difference{of}"), justify="right", no_wrap=True)
         table.add_column("95 %", style="dim", no_wrap=True)
         table.add_column("p", justify="right", style="dim", no_wrap=True)
     group = None
@@ -33,11 +39,10 @@ def metrics_table(rows: Sequence[Metric], names: Sequence[str], title: str) -> T
         cells: list[Text | str] = [Text(row.key)]
         for index, value in enumerate(row.values):
             style = "bold" if row.best == index else ""
-            cells += [
-                Text(format_value(value.mean, row.unit), style=style),
-                _interval(value.low, value.high, row),
-            ]
-        if len(names) == 2 and row.difference:
+            cells.append(Text(format_value(value.mean, row.unit), style=style))
+            if not many:
+                cells.append(_interval(value.low, value.high, row))
+        if row.difference:
             difference = row.difference
             colour = {True: "green", False: "red", None: ""}[row.improved]
             cells += [

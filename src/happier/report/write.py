@@ -25,13 +25,15 @@ def write_report(
     """Write the report of one run, or of one against another; the folder appears whole or not at all.
 
     Args:
-        runs: the model, and the one to compare it with.
+        runs: the model, the one to compare it with, and up to two to show beside.
         folder: where the report goes; an older report there is replaced.
         options: how, see `Options`.
         tell: called with what is being done.
 
     Raises:
         DataError: the folder is there and holds something else, or cannot be written.
+        InputError: the runs are not of the same rows.
+        OptionError: there are none, or more than four.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / PAGE).is_file())):

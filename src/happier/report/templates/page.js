@@ -59,6 +59,14 @@ document.querySelectorAll(".plot[data-at]").forEach((plot) => {
     });
     body.append(...rows);
   }));
+  // Of more than two models one figure is shown at a time: the whole would not fit.
+  const choices = [...document.querySelectorAll("[data-show]")];
+  const choose = (kind) => {
+    table.dataset.only = kind;
+    choices.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.show === kind)));
+  };
+  choices.forEach((button) => button.addEventListener("click", () => choose(button.dataset.show)));
+  if (choices.length) choose(choices[0].dataset.show);
   const filter = document.getElementById("filter");
   filter.addEventListener("input", () => {
     const words = filter.value.toLowerCase().split(/\s+/);
