@@ -10,7 +10,7 @@ Only the positives are sorted. Negatives are counted between positives:
 3. each negative looks up its step, which says between which positives it falls; only those that meet
    positives in their own step are compared with them;
 4. AP is a plain sum once the positives of a level stand in a list of their own: the i-th of them has rank
-   ``i`` among them. Each level's list is drawn from the one before.
+   ``i`` among them. Each level's list is drawn from the one before. DCG and ASI are sums over the ranks too.
 
 All of it stands in one file, because numba does not notice when a function of another file changes. Loops are
 written without unpredictable branches: a mispredicted one costs more than the work it saves. Places
@@ -34,6 +34,10 @@ _CHUNK = 2048
 # Up to which share of the positives, highest first, each piece of `_find_steps` reaches; read off a sample.
 _SHARES = (0.01, 0.1, 0.5, 0.9, 1.0)
 _SAMPLE = 128
+# Rank and level of a positive stand in one number, which is faster to move than two.
+_LEVEL_BITS, _LEVEL = np.uint64(8), np.uint64(255)
+# Positives that `_full_until` passes at a time.
+_STRIDE = 256
 
 # Divisions are not checked for zero, which would keep them out of vector lanes.
 _jit = numba.njit(cache=KEEP, nogil=True, error_model="numpy")
@@ -42,10 +46,25 @@ _jit_sum = numba.njit(cache=KEEP, nogil=True, error_model="numpy", fastmath={"re
 
 
 @_jit
+def _pack(rank: Any, level: Any) -> Any:
+    return np.uint64(rank) << _LEVEL_BITS | np.uint64(level)
+
+
+@_jit
+def _rank(packed: Any) -> Any:
+    return np.int32(packed >> _LEVEL_BITS)
+
+
+@_jit
+def _level(packed: Any) -> Any:
+    return np.int8(packed & _LEVEL)
+
+
+@_jit
 def _bring_near(row: Any) -> Any:
     """Read the row in order, which is fast, so that picking from it at random finds it in cache."""
     highest = row[0]
-    for j in range(len(row)):
+    for j in range(0, len(row), 8):  # a cache line holds 8 scores or more
         highest = max(highest, row[j])
     return highest
 
@@ -207,71 +226,94 @@ def _sort_positives(
 
     ``first[s]`` becomes the first positive of step s or a later one.
     """
-    for begin in range(0, count, _CHUNK):
-        stop = min(begin + _CHUNK, count)
-        _find_steps(raw[begin:stop], pieces, low, depths, index[begin:stop])
     first[: steps + 3] = 0
     one, two = np.uint32(1), np.uint32(2)
-    for i in range(count):  # counted two places on, so that filling a step moves its start where it belongs
-        first[index[i] + two] += one
+    for begin in range(0, count, _CHUNK):
+        part = index[begin : min(begin + _CHUNK, count)]
+        _find_steps(raw[begin : begin + len(part)], pieces, low, depths, part)
+        for i in range(len(part)):  # two places on, so that filling a step moves its start where it belongs
+            first[part[i] + two] += one
     total = np.uint32(0)
     for step in range(steps + 3):
         total += first[step]
         first[step] = total
+    # Places, scores and levels in loops apart: one loop writing here and there in three tables is slower.
     for i in range(count):
         step = index[i] + one
-        place = first[step]
-        first[step] = place + one
-        scores[place] = raw[i]
-        levels[place] = raw_levels[i]
+        index[i] = first[step]
+        first[step] = index[i] + one
+    for i in range(count):
+        scores[index[i]] = raw[i]
+    for i in range(count):
+        levels[index[i]] = raw_levels[i]
     if not _put_right(scores, levels, count):
         _heap_sort(scores, levels, count, worst)
 
 
 @_jit
+def _count_part(part: Any, scores: Any, index: Any, near: Any, first: Any, ahead: Any) -> Any:
+    """Add to ``ahead`` the items of a part whose steps are known; return whether one ties a positive."""
+    tied = False
+    one = np.uint64(1)
+    close = np.uint64(0)
+    for j in range(np.uint64(len(part))):
+        step = np.uint64(index[j])
+        i = first[step]
+        alone = np.uint64(first[step + one] == i)
+        ahead[i] += np.uint32(alone)
+        near[close] = np.uint32(j)
+        close += one - alone
+    for n in range(close):  # those that have positives in their step
+        j = near[n]
+        score, step = part[j], np.uint64(index[j])
+        i = np.uint64(first[step])
+        # Two comparisons that do not wait for each other; the scores fall, so their sum is the place.
+        i += np.uint64(scores[i] > score) + np.uint64(scores[i + one] > score)
+        if scores[i] > score:  # rare: many positives in one step
+            end = np.uint64(first[step + one])
+            while i < end:
+                middle = (i + end) >> one
+                if scores[middle] > score:
+                    i = middle + one
+                else:
+                    end = middle
+        ahead[i] += np.uint32(1)
+        tied |= scores[i] == score
+    return tied
+
+
+@_jit
 def _count_negatives(
-    row: Any, place: Any, start: int, stop: int, scores: Any, pieces: Any, low: Any, steps: int, depths: Any,
-    index: Any, near: Any, first: Any, ahead: Any,
+    row: Any, order: Any, place: Any, start: int, stop: int, scores: Any, pieces: Any, low: Any, steps: int,
+    depths: Any, index: Any, near: Any, picked: Any, first: Any, ahead: Any,
 ) -> bool:  # fmt: skip
     """Add to ``ahead[i]`` the negatives behind positive i-1 and not behind i; return whether one ties.
 
-    Items whose place lies in start..stop are positives; they are counted in a step of their own, behind all.
+    Items whose place lies in start..stop are positives. Where they are few, the row is read as it stands and
+    they are counted in a step of their own, behind all; where they are many, negatives are picked from it.
     Of equal scores the negative goes first. Two NaN behind the last positive's score stop every search.
     """
     tied = False
-    one = np.uint32(1)
+    items = len(row)
+    if 3 * (stop - start) > items:
+        for side in range(2):
+            last = start if side == 0 else items
+            for begin in range(0 if side == 0 else stop, last, _CHUNK):
+                part = picked[: min(_CHUNK, last - begin)]
+                for j in range(np.uint64(len(part))):
+                    part[j] = row[order[np.uint64(begin) + j]]
+                _find_steps(part, pieces, low, depths, index)
+                tied |= _count_part(part, scores, index, near, first, ahead)
+        return tied
     behind_all = np.uint32(steps + 1)
     begin_positives, width = np.uint32(start), np.uint32(stop - start)
-    for begin in range(0, len(row), _CHUNK):
+    for begin in range(0, items, _CHUNK):
         part, places = row[begin : begin + _CHUNK], place[begin : begin + _CHUNK]
         _find_steps(part, pieces, low, depths, index)
         for j in range(len(part)):
             is_positive = np.uint32(places[j] - begin_positives) < width
             index[j] = behind_all if is_positive else index[j]
-        close = np.uint32(0)
-        for j in range(len(part)):
-            step = index[j]
-            i = first[step]
-            alone = np.uint32(first[step + one] == i)
-            ahead[i] += alone
-            near[close] = np.uint32(j)
-            close += one - alone
-        for n in range(close):  # those that have positives in their step
-            j = near[n]
-            score, step = part[j], index[j]
-            i = first[step]
-            # Two comparisons that do not wait for each other; the scores fall, so their sum is the place.
-            i += np.uint32(scores[i] > score) + np.uint32(scores[i + one] > score)
-            if scores[i] > score:  # rare: many positives in one step
-                end = first[step + one]
-                while i < end:
-                    middle = (i + end) >> one
-                    if scores[middle] > score:
-                        i = middle + one
-                    else:
-                        end = middle
-            ahead[i] += one
-            tied |= scores[i] == score
+        tied |= _count_part(part, scores, index, near, first, ahead)
     return tied
 
 
@@ -298,68 +340,87 @@ def _tied_negatives_last(
             ahead[end[i]] += np.uint32(1)
 
 
-@_jit_sum
-def _mean_share(common: Any, count: int) -> Any:
-    """Mean over n = 1..count of ``common[n] / n``."""
-    total = 0.0
-    for n in range(1, count + 1):
-        total += np.float64(common[n]) / np.float64(np.int32(n))  # 64 bit counters have no vector conversion
-    return total / count
+@_jit
+def _fill_harmonic(harmonic: Any) -> None:
+    """Sum of 1/n up to each index. What rounding takes from one sum is given to the next."""
+    total, excess = 0.0, 0.0
+    harmonic[0] = 0.0
+    for n in range(1, len(harmonic)):
+        term = 1.0 / n - excess
+        harmonic[n] = total + term
+        excess = (harmonic[n] - total) - term
+        total = harmonic[n]
 
 
 @_jit
-def _average_set_intersection(
-    ranks: Any, levels: Any, positives: int, counts: Any, at_rank: Any, common: Any
-) -> Any:
-    """ASI: with m the level at which the ideal list stands at depth n, the intersection is
-    (items above m in the top n) + min(items of m in the top n, n - items above m in the gallery).
-    """  # noqa: D205
-    at_rank[: positives + 1] = 0
-    for i in range(positives):
-        if ranks[i] > positives:
+def _full_until(found: Any, positives: int, level: int, above: int) -> Any:
+    """The largest n such that, of the top n, no more than ``above`` are of other levels than ``level``."""
+    one, own, count, stride = np.uint64(1), np.uint64(level), np.uint64(positives), np.uint64(_STRIDE)
+    last = np.uint64(above) + one  # the last rank that the next item may have
+    i = np.uint64(0)
+    while i + stride < count:
+        passed = np.uint64(0)
+        for j in range(i, i + stride):
+            passed += np.uint64((found[j] & _LEVEL) == own)
+        if found[i + stride] >> _LEVEL_BITS > last + passed:
             break
-        at_rank[np.uint32(ranks[i])] = levels[i]
-    one = np.uint64(1)
-    above = np.uint64(0)  # gallery items above level m
-    for m in range(len(counts) - 1, 0, -1):
-        above_seen, own_seen = np.uint64(0), np.uint64(0)
-        for n in range(one, above + one):
-            above_seen += np.uint64(at_rank[n] > m)
-            own_seen += np.uint64(at_rank[n] == m)
-        end = above + np.uint64(counts[m])
-        for n in range(above + one, end + one):
-            above_seen += np.uint64(at_rank[n] > m)
-            own_seen += np.uint64(at_rank[n] == m)
-            common[n] = above_seen + min(own_seen, n - above)
-        above = end
-    return _mean_share(common, positives)
+        last += passed
+        i += stride
+    while i < count and found[i] >> _LEVEL_BITS <= last:
+        last += np.uint64((found[i] & _LEVEL) == own)
+        i += one
+    return last - one
 
 
-@_jit_sum
-def _dcg(ranks: Any, levels: Any, count: int, discounts: Any, depth: int) -> Any:
+@_jit
+def _tally_ranks(found: Any, positives: int, counts: Any, discounts: Any, harmonic: Any, out: Any) -> None:
+    """DCG and ASI.
+
+    Where the ideal list stands in level m at depth n, with ``a`` gallery items above m, the intersection is
+
+        (items above m in the top n) + min(items of m in the top n, n - a)
+
+    Items of other levels in the top n only become more with n, so the minimum is ``n - a`` down to some depth
+    ``u_m`` and the items of m behind it. There, an item of m counts at each depth from its rank on to the
+    number of positives P: among m's own first, then among those above. With H(n) the sum of 1/1 to 1/n,
+
+        P ASI = sum_m ((u_m - a) (1 + H(P) - H(u_m)) - a (H(u_m) - H(a)))
+                + sum (H(P) - H(rank - 1)) over the items with u_m < rank <= P
+    """
+    depth = len(counts) - 1
     gains = np.empty(depth + 1)
-    for level in range(depth + 1):
+    full = np.zeros(depth + 1, dtype=np.uint64)  # u_m
+    whole = harmonic[positives]
+    common, above = 0.0, 0
+    for level in range(depth, 0, -1):
         gains[level] = 2.0**level - 1
-    total = 0.0
+        full[level] = _full_until(found, positives, level, above)
+        common += (np.int64(full[level]) - above) * (1 + whole - harmonic[full[level]])
+        common -= above * (harmonic[full[level]] - harmonic[above])
+        above += counts[level]
+    dcg = 0.0
+    one, count = np.uint64(1), np.uint64(positives)
     for i in range(count):
-        total += gains[np.uint8(levels[i])] * discounts[np.uint32(ranks[i])]
-    return total
+        rank, level = found[i] >> _LEVEL_BITS, found[i] & _LEVEL
+        dcg += gains[level] * discounts[rank]
+        common += whole - harmonic[min(rank - one, count) if rank > full[level] else count]
+    out[DCG] = dcg
+    out[ASI] = common / positives
 
 
 @_jit_sum
-def _sum_and_keep(ranks: Any, levels: Any, start: Any, stop: Any, kept: Any, level: int) -> Any:
+def _sum_and_keep(found: Any, start: Any, stop: Any, kept: Any, level: int) -> Any:
     """Sum of i / rank over places start..stop of a list of positives, which keeps those finer than ``level``.
 
     What is kept moves up behind the ``kept`` before it.
     """
     total = 0.0
-    place = np.uint32(kept)
     for i in range(start, stop):
-        rank, own = ranks[i], levels[i]
-        total += (i + 1.0) / rank
-        ranks[place] = rank
-        levels[place] = own
-        place += np.uint32(own > level)
+        total += np.float64(np.int32(i + 1)) / np.float64(_rank(found[i]))
+    place, coarser = np.uint64(kept), np.uint64(level)
+    for i in range(np.uint64(start), np.uint64(stop)):
+        found[place] = found[i]
+        place += np.uint64((found[i] & _LEVEL) > coarser)
     return total, np.int64(place)
 
 
@@ -383,9 +444,7 @@ def _rising_levels(relevance: Any, counts: Any, filled: Any) -> int:
 
 
 @_jit
-def _hap_of_rest(
-    ranks: Any, levels: Any, count: int, rising: int, filled: Any, ranks_b: Any, levels_b: Any
-) -> Any:
+def _hap_of_rest(found: Any, count: int, rising: int, filled: Any, rest: Any) -> Any:
     """H-AP sum of the levels above ``rising``, taken in order of relevance; ``count`` items are in them."""
     depth = len(filled) - 1
     by_value = np.argsort(filled[rising + 1 :]) + rising + 1
@@ -393,23 +452,19 @@ def _hap_of_rest(
     for position in range(len(by_value)):
         place[by_value[position]] = position + 1
     for i in range(count):
-        ranks_b[i] = ranks[i]
-        levels_b[i] = place[levels[i]]
+        rest[i] = _pack(_rank(found[i]), place[_level(found[i])])
     total = 0.0
     before = filled[rising]
     for position in range(len(by_value)):
-        precision, count = _sum_and_keep(ranks_b, levels_b, 0, count, 0, position + 1)
+        precision, count = _sum_and_keep(rest, 0, count, 0, position + 1)
         total += (filled[by_value[position]] - before) * precision
         before = filled[by_value[position]]
     return total
 
 
 @_jit
-def _tally_levels(
-    ranks: Any, levels: Any, positives: int, counts: Any, relevance: Any, discounts: Any, ranks_b: Any,
-    levels_b: Any, out: Any,
-) -> None:  # fmt: skip
-    """AP and AP@R sums of each level, DCG, and the sum of hrank / rank; overwrites ranks and levels.
+def _tally_levels(found: Any, positives: int, counts: Any, relevance: Any, rest: Any, out: Any) -> None:
+    """AP and AP@R sums of each level, and the sum of hrank / rank; overwrites what was found.
 
     The last is ``sum_v (v - v_prev) |S_v| AP(S_v)`` over the distinct relevances v, ``S_v`` the items of
     relevance v or more. Where relevance rises with the level those are the levels' own positives.
@@ -417,14 +472,13 @@ def _tally_levels(
     depth = len(counts) - 1
     filled = np.empty(depth + 1)
     rising = _rising_levels(relevance, counts, filled)
-    out[DCG] = _dcg(ranks, levels, positives, discounts, depth)
     count = positives
     for level in range(1, depth + 1):
         if level == rising + 1:
-            out[HAP] += _hap_of_rest(ranks, levels, count, rising, filled, ranks_b, levels_b)
-        inside = np.searchsorted(ranks[:count], count + 1)  # rank <= R, R being the number of positives
-        sum_inside, kept = _sum_and_keep(ranks, levels, 0, inside, 0, level)
-        sum_behind, count = _sum_and_keep(ranks, levels, inside, count, kept, level)
+            out[HAP] += _hap_of_rest(found, count, rising, filled, rest)
+        inside = np.searchsorted(found[:count], _pack(count + 1, 0))  # rank <= R, the number of positives
+        sum_inside, kept = _sum_and_keep(found, 0, inside, 0, level)
+        sum_behind, count = _sum_and_keep(found, inside, count, kept, level)
         total = sum_inside + sum_behind
         out[SCALARS + level - 1] = total
         out[SCALARS + depth + level - 1] = sum_inside
@@ -433,68 +487,70 @@ def _tally_levels(
 
 
 @_jit
-def _read_head(ranks: Any, levels: Any, positives: int, items: int, head: Any) -> None:
+def _read_head(found: Any, positives: int, items: int, head: Any) -> None:
     """Levels of the first ranks, -1 past the end of the list."""
     for position in range(len(head)):
         head[position] = 0 if position < items else -1
     for i in range(positives):
-        if ranks[i] > len(head):
+        if _rank(found[i]) > len(head):
             break
-        head[ranks[i] - 1] = levels[i]
+        head[_rank(found[i]) - 1] = _level(found[i])
 
 
 @_jit
-def _first_mistake(ranks: Any, levels: Any, positives: int, items: int, depth: int) -> Any:
+def _first_mistake(found: Any, positives: int, items: int, depth: int) -> Any:
     """Tree distance of the first item that is not of the query's finest class; NaN if there is none."""
     i = 0
-    while i < positives and ranks[i] == i + 1 and levels[i] == depth:
+    while i < positives and found[i] == _pack(i + 1, depth):
         i += 1
     if i == items:
         return np.nan
-    if i < positives and ranks[i] == i + 1:
-        return np.float64(depth - levels[i])
+    if i < positives and _rank(found[i]) == i + 1:
+        return np.float64(depth - _level(found[i]))
     return np.float64(depth)
 
 
 @_jit
 def _tally_query(
     row: Any, order: Any, place: Any, starts: Any, stops: Any, blanks: Any, counts: Any, relevance: Any,
-    discounts: Any, worst: bool, raw: Any, scores: Any, levels: Any, levels_b: Any, pieces: Any, depths: Any,
-    index: Any, near: Any, first: Any, ahead: Any, ranks: Any, ranks_b: Any, out: Any, head: Any,
+    discounts: Any, harmonic: Any, worst: bool, raw: Any, raw_levels: Any, scores: Any, levels: Any,
+    pieces: Any, depths: Any, index: Any, near: Any, picked: Any, first: Any, ahead: Any, found: Any,
+    rest: Any, out: Any, head: Any,
 ) -> None:  # fmt: skip
     depth = len(starts)
     items = len(row) - len(blanks)
     out[:] = 0.0
-    positives = _collect_positives(row, order, starts, stops, blanks, worst, raw, levels_b)
+    positives = _collect_positives(row, order, starts, stops, blanks, worst, raw, raw_levels)
     if positives == 0:
         out[FIRST_MISTAKE] = np.float64(depth) if items > 0 else np.nan
-        _read_head(ranks, levels, 0, items, head)
+        _read_head(found, 0, items, head)
         return
     steps = _table_size(positives)
     low = _spread(raw, positives, steps, pieces)
     _sort_positives(
-        raw, levels_b, positives, worst, steps, pieces, low, depths, index, first, scores, levels
+        raw, raw_levels, positives, worst, steps, pieces, low, depths, index, first, scores, levels
     )  # fmt: skip
     scores[positives : positives + 2] = np.nan
     ahead[: positives + 1] = 0
     tied = _count_negatives(
-        row, place, starts[0], stops[0], scores, pieces, low, steps, depths, index, near, first, ahead
+        row, order, place, starts[0], stops[0], scores, pieces, low, steps, depths, index, near, picked,
+        first, ahead,
     )  # fmt: skip
     # What was blanked among the negatives was counted before everything.
     ahead[0] -= np.uint32(len(row) - (stops[0] - starts[0]) - counts[0])
     if tied and not worst:
-        _tied_negatives_last(row, order, starts[0], stops[0], scores, positives, ahead, ranks)
+        _tied_negatives_last(row, order, starts[0], stops[0], scores, positives, ahead, index)
     before = np.uint32(0)
     for i in range(positives):
         before += ahead[i]
-        ranks[i] = before + np.uint32(i + 1)
+        found[i] = _pack(before + np.uint32(i + 1), levels[i])
     for i in range(1, positives):
         tied |= (scores[i] == scores[i - 1]) & (levels[i] != levels[i - 1])
     out[TIED] = tied
-    out[FIRST_MISTAKE] = _first_mistake(ranks, levels, positives, items, depth)
-    _read_head(ranks, levels, positives, items, head)
-    out[ASI] = _average_set_intersection(ranks, levels, positives, counts, levels_b, ranks_b)
-    _tally_levels(ranks, levels, positives, counts, relevance, discounts, ranks_b, levels_b, out)
+    out[FIRST_MISTAKE] = _first_mistake(found, positives, items, depth)
+    _read_head(found, positives, items, head)
+    _tally_ranks(found, positives, counts, discounts, harmonic, out)
+    _tally_levels(found, positives, counts, relevance, rest, out)
 
 
 @_jit
@@ -523,18 +579,21 @@ def tally_block(
     for q in range(len(block)):
         width = max(width, stops[q, 0] - starts[q, 0])
     width += 1  # and one place behind the last
+    harmonic = np.empty(width)
+    _fill_harmonic(harmonic)
     raw = np.empty(width, dtype=block.dtype)
+    raw_levels = np.empty(width, dtype=np.int8)
     scores = np.empty(width + 1, dtype=block.dtype)
     levels = np.empty(width, dtype=np.int8)
-    levels_b = np.empty(width, dtype=np.int8)
     pieces = np.empty((len(_SHARES), 3), dtype=block.dtype)
     depths = np.empty(_CHUNK, dtype=block.dtype)
     index = np.empty(max(width, _CHUNK), dtype=np.uint32)
     near = np.empty(_CHUNK, dtype=np.uint32)
+    picked = np.empty(_CHUNK, dtype=block.dtype)
     first = np.empty(_table_size(width) + 3, dtype=np.uint32)
     ahead = np.empty(width, dtype=np.uint32)
-    ranks = np.empty(width, dtype=np.int32)
-    ranks_b = np.empty(width, dtype=np.int32)
+    found = np.empty(width, dtype=np.uint64)
+    rest = np.empty(width, dtype=np.uint64)
     for q in range(len(block)):
         row = block[q]
         out[q, 0] = _bring_near(row)  # kept nowhere: it only must not be left out
@@ -543,6 +602,6 @@ def tally_block(
             row[item] = np.inf
         _tally_query(
             row, order, place, starts[q], stops[q], place[absent].astype(np.int64), counts[q], relevance[q],
-            discounts, worst, raw, scores, levels, levels_b, pieces, depths, index, near, first, ahead, ranks,
-            ranks_b, out[q], head[q],
+            discounts, harmonic, worst, raw, raw_levels, scores, levels, pieces, depths, index, near, picked,
+            first, ahead, found, rest, out[q], head[q],
         )  # fmt: skip
