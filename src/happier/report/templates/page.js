@@ -33,8 +33,9 @@ document.querySelectorAll(".plot[data-at]").forEach((plot) => {
       readout.append(row);
     }
     readout.hidden = false;
-    readout.style.left = left < 50 ? `calc(${left}% + 12px)` : "auto";
-    readout.style.right = left < 50 ? "auto" : `calc(${100 - left}% + 12px)`;
+    // Beside the line, but never over the edge: a narrow screen would scroll sideways.
+    const line = left * box.width / 100, wide = readout.offsetWidth;
+    readout.style.left = Math.max(0, Math.min(left < 50 ? line + 12 : line - 12 - wide, box.width - wide)) + "px";
   };
   canvas.addEventListener("pointermove", show);
   canvas.addEventListener("pointerleave", () => { cross.style.opacity = 0; readout.hidden = true; });
