@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from happier.report import write_report
+from happier.runs import read_run
 from happier.training.config import flatten
 from happier.training.run import read_config
 
@@ -70,23 +73,23 @@ def test_the_whole_demo(photos, tmp_path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 7
-    assert "HAPPIER" in lines[0]
-    assert "NSM" in lines[0]
+    assert lines[0].split()[:3] == ["HAPPIER", "NSM", "HAPPIER_S"]
     assert lines[1].startswith("H-AP")
     assert lines[6] == f"Look: {out / 'report' / 'index.html'}"
 
     data = json.loads((out / "report" / "data.json").read_text())
-    assert [model["loss"] for model in data["models"]] == ["happier", "nsm"]
+    assert [model["loss"] for model in data["models"]] == ["happier", "nsm", "happier_s"]
+    assert [model["name"] for model in data["models"]] == ["HAPPIER", "NSM", "HAPPIER_S"]
+    assert data["title"].startswith("HAPPIER against NSM on ")
     assert data["data"]["queries"] == 24
     assert [curve["name"] for curve in data["training"]] == ["loss"]
     assert any(line.startswith("happier demo --data") for line in data["provenance"]["commands"])
-    configs = [flatten(read_config(out / loss)) for loss in ("happier", "nsm")]
-    assert configs[0]["training.epochs"] == 4
-    # Both were trained alike but for the loss and the place.
-    differ = {
-        key for key in configs[0] if not key.startswith("loss.") and configs[0][key] != configs[1].get(key)
-    }
-    assert differ == {"run"}
+    mine, *others = (flatten(read_config(out / loss)) for loss in ("happier", "nsm", "happier_s"))
+    assert mine["training.epochs"] == 4
+    # All were trained alike but for the loss and the place.
+    for other in others:
+        differ = {key for key in mine if not key.startswith("loss.") and mine[key] != other.get(key)}
+        assert differ == {"run"}
 
     stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     again = subprocess.run([*command(photos, out), "--json"], capture_output=True, text=True, check=False)
@@ -96,3 +99,19 @@ def test_the_whole_demo(photos, tmp_path):
         path.relative_to(out).as_posix() for path, stamp in stamps.items() if path.stat().st_mtime_ns != stamp
     ]
     assert changed in ([], ["manifest.parquet"])
+
+    # A folder of two models, as an older version left it: the third is trained, the page is written again.
+    shutil.rmtree(out / "happier_s")
+    write_report([read_run(out / loss) for loss in ("happier", "nsm")], out / "report")
+    weights = {
+        path: path.read_bytes() for loss in ("happier", "nsm") for path in (out / loss).glob("model.*")
+    }
+    logs = {loss: (out / "logs" / f"{loss}.log").stat().st_mtime_ns for loss in ("happier", "nsm")}
+    third = subprocess.run(command(photos, out), capture_output=True, text=True, check=False)
+    assert third.returncode == 0, third.stderr
+    assert third.stdout.splitlines()[0].split()[:3] == ["HAPPIER", "NSM", "HAPPIER_S"]
+    assert len(weights) >= 2
+    assert all(path.read_bytes() == content for path, content in weights.items())
+    assert logs == {loss: (out / "logs" / f"{loss}.log").stat().st_mtime_ns for loss in logs}
+    page = json.loads((out / "report" / "data.json").read_text())
+    assert [model["loss"] for model in page["models"]] == ["happier", "nsm", "happier_s"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from happier.demo.clock import Clock
-from happier.demo.run import BUDGETS, default_folder
-from happier.demo.training import Job, train_together
+from happier.demo.run import BUDGETS, LOSSES, default_folder, summary_lines, training_seconds
+from happier.demo.training import Job, threads_of_each, train_together
 from happier.errors import TrainingError
 
 
@@ -82,6 +82,67 @@ def test_each_demo_has_its_own_folder():
     }
     assert len(folders) == 6
     assert Path("runs/demo") in folders
+
+
+def test_the_guess_counts_models_and_cores():
+    seconds = {cores: training_seconds(BUDGETS["default"], len(LOSSES), cores) for cores in (1, 2, 3, 8)}
+    assert len(LOSSES) == 3
+    assert seconds[1] == pytest.approx(3 * seconds[3])
+    assert seconds[3] == seconds[8]
+    # The third model comes after the first two, with both cores to itself.
+    assert 1.5 * seconds[3] <= seconds[2] < 2 * seconds[3]
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("jobs", [0, 1, 2, 3, 4, 5])
+def test_no_core_is_idle_or_asked_for_twice(jobs, cores):
+    threads = threads_of_each(jobs, cores)
+    assert len(threads) == jobs
+    for start in range(0, jobs, cores):
+        wave = threads[start : start + cores]
+        assert cores - len(wave) < sum(wave) <= cores
+
+
+def written(folder, names):
+    """The part of ``data.json`` that the summary reads."""
+    rows = {"H-AP": 0.4, "AP/kind": 0.5, "AP/thing": 0.3, "R@1/thing": 0.6}
+    content = {
+        "models": [{"name": name} for name in names],
+        "data": {"levels": ["kind", "thing"], "queries": 1200, "classes": [2, 34]},
+        "severity": {
+            "ks": [1, 100],
+            "shares": [
+                [[0.1, 0.5 - place / 10], [0.4, 0.3], [0.5, 0.2 + place / 10]] for place in range(len(names))
+            ],
+        },
+        "metrics": [
+            {
+                "key": key,
+                "values": [{"mean": mean + place / 100} for place in range(len(names))],
+                "difference": {"low": -0.012, "high": -0.008},
+            }
+            for key, mean in rows.items()
+        ],
+    }
+    (folder / "data.json").write_text(json.dumps(content))
+    return folder / "index.html"
+
+
+def test_the_summary_shows_all_three_and_the_difference_of_two(tmp_path):
+    lines = summary_lines(written(tmp_path, ["HAPPIER", "NSM", "HAPPIER_S"]))
+    assert len(lines) == 6
+    assert lines[0].split("  ")[-1] == "HAPPIER - NSM"
+    assert lines[0].split()[:3] == ["HAPPIER", "NSM", "HAPPIER_S"]
+    assert lines[1].split() == ["H-AP", "40.0", "41.0", "42.0", "-1.0", "(-1.2", "to", "-0.8)"]
+    assert lines[4].split() == ["R@1,", "thing", "60.0", "61.0", "62.0", "-1.0"]
+    assert lines[5] == (
+        "Of the first 100 answers, of the right kind: HAPPIER 50%, NSM 60%, HAPPIER_S 70% "
+        "(1,200 queries of 34 classes)."
+    )
+    # Every figure ends below its name.
+    for name, figure in (("HAPPIER", "40.0"), ("NSM", "41.0"), ("HAPPIER_S", "42.0")):
+        ends = [lines[0].index(f"{name}  ") + len(name), lines[1].index(figure) + len(figure)]
+        assert ends[0] == ends[1]
 
 
 def job(folder, *overrides, steps=100):

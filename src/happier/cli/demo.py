@@ -1,4 +1,4 @@
-"""``happier demo``: real images, two models, one page to look at."""
+"""``happier demo``: real images, three models, one page to look at."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def demo(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Directory of runs and report. [default: runs/demo]")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of both trainings.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of all trainings.")] = 0,
     epochs: Annotated[int | None, typer.Option(min=1, help="Instead of the budget's.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Train HAPPIER and a fine-only baseline on real images, and write a page about their mistakes.
+    """Train HAPPIER, a fine-only baseline and HAPPIER_S on real images; write a page about their mistakes.
 
-    Some 10 to 15 minutes on 2 cores. Run it again to go on where it stopped; what is done is used again.
+    Some 15 minutes on 2 cores. Run it again to go on where it stopped; what is done is used again.
 
     Example: happier demo --quick
     """

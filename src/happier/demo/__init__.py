@@ -1,4 +1,4 @@
-"""Real images, two models, one page: train HAPPIER and a fine-only baseline and compare their mistakes."""
+"""Real images, three models, one page: HAPPIER, a fine-only baseline and HAPPIER_S, and their mistakes."""
 
 from happier.demo.run import BUDGETS, Budget, Demo, demo
 

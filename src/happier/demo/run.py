@@ -1,11 +1,11 @@
-"""The demo from end to end: images, two trainings, evaluation, one page. What is done is used again."""
+"""The demo from end to end: images, three trainings, evaluation, one page. What is done is used again."""
 
 from __future__ import annotations
 
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,18 @@ from happier.data.fetching import fetched_manifest
 from happier.data.importers import import_manifest
 from happier.data.split import split_by_class
 from happier.demo.clock import Clock, Moment
-from happier.demo.training import Job, train_together
+from happier.demo.training import Job, train_together, usable_cores
 from happier.errors import ConfigError, DataError, FetchError
 from happier.report import Options, write_report
-from happier.runs import read_run
+from happier.runs import LOSS_NAMES, read_run
 from happier.training.compose import compose, quoted
 from happier.training.config import TrainConfig
 from happier.training.run import open_run
 
-# The model that the page is about, and the one that knows fine classes only.
-LOSSES = ("happier", "nsm")
-FETCH_SECONDS, REPORT_SECONDS, START_SECONDS = 75.0, 60.0, 15.0
+# The model that the page is about, the one that knows fine classes only, and beside them HAPPIER with a wide
+# sigmoid for the rank.
+LOSSES = ("happier", "nsm", "happier_s")
+FETCH_SECONDS, REPORT_SECONDS, START_SECONDS = 75.0, 80.0, 15.0
 IMAGES_PER_SECOND = 100.0
 """Of 64 px, trained on one core: the guess until the runs tell their own pace."""
 
@@ -57,7 +58,7 @@ class Demo:
 
     Attributes:
         page: the report.
-        runs: the directories of the two runs.
+        runs: the directories of the runs, in the order of the page.
         summary: six lines for people.
         seconds: that this call took.
     """
@@ -77,13 +78,15 @@ def demo(
     epochs: int | None = None,
     tell: Callable[[Moment], None] | None = None,
 ) -> Demo:
-    """Train HAPPIER and NSM on the same images and batches, evaluate both, and write a page about them.
+    """Train HAPPIER, NSM and HAPPIER_S on the same images and batches, evaluate them, and write a page.
+
+    The page compares HAPPIER with NSM, query by query, and shows HAPPIER_S beside.
 
     Args:
         budget: how long to train.
         data: a folder of images in class folders, or a manifest; by default the emoji.
         out: directory of the runs and of the report.
-        seed: of both trainings.
+        seed: of all trainings.
         epochs: instead of the budget's.
         tell: called with every bit of progress.
 
@@ -94,8 +97,11 @@ def demo(
     started = time.monotonic()
     out = out or default_folder(budget, data, seed, epochs)
     ready = data is not None or fetched_manifest("emoji") is not None
-    guesses = {"images": 0.0 if ready else FETCH_SECONDS, "train": 0.0, "report": REPORT_SECONDS}
-    guesses["train"] = START_SECONDS + budget.images / IMAGES_PER_SECOND
+    guesses = {
+        "images": 0.0 if ready else FETCH_SECONDS,
+        "train": training_seconds(budget, len(LOSSES), usable_cores()),
+        "report": REPORT_SECONDS,
+    }
     clock = Clock(guesses, tell or _silent)
 
     clock.start("images", "getting the images")
@@ -105,9 +111,10 @@ def demo(
     steps = sum(job.steps for job in jobs)
     done = sum(job.steps_done() for job in jobs)
     clock.start("train", "training", done / steps)
+    names = _listed([LOSS_NAMES[job.name] for job in jobs if not job.is_done])
     train_together(
         jobs,
-        lambda done: clock.update(done / steps, f"training HAPPIER and NSM, {done:,} of {steps:,} steps"),
+        lambda done: clock.update(done / steps, f"training {names}, {done:,} of {steps:,} steps"),
         log_folder=out / "logs",
     )
 
@@ -134,6 +141,21 @@ def default_folder(budget: Budget, data: Path | None, seed: int, epochs: int | N
     if seed:
         parts.append(f"seed{seed}")
     return Path("runs") / "-".join(parts)
+
+
+def training_seconds(budget: Budget, models: int, cores: int) -> float:
+    """A guess of how long training takes: as many models side by side as there are cores.
+
+    >>> training_seconds(BUDGETS["quick"], 3, 1) / training_seconds(BUDGETS["quick"], 3, 3)
+    3.0
+    """
+    waves = math.ceil(models / cores)
+    # A last wave of few models gives each more cores, see `happier.demo.training.threads_of_each`.
+    return waves * START_SECONDS + budget.images / IMAGES_PER_SECOND * max(1.0, models / cores)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def _silent(moment: Moment) -> None:
@@ -186,7 +208,7 @@ def _own_manifest(data: Path, out: Path) -> Path:
 def _job(
     loss: str, manifest: Path, out: Path, budget: Budget, seed: int, epochs: int | None, *, own: bool
 ) -> Job:
-    """The run of one loss; both losses get the same images, batches, steps and rates."""
+    """The run of one loss; all losses get the same images, batches, steps and rates."""
     directory = out / loss
     overrides = [
         f"recipe={'folder' if own else 'emoji'}",
@@ -194,7 +216,7 @@ def _job(
         f"run={quoted(directory)}",
         f"data.manifest={quoted(manifest)}",
         f"seed={seed}",
-        # The last weights count: choosing the best by its figures on the test classes would flatter both.
+        # The last weights count: choosing the best by its figures on the test classes would flatter them.
         "evaluation.every=0",
         "training.log_every=2",
         "training.checkpoint_minutes=1",
@@ -239,8 +261,8 @@ def _report(jobs: list[Job], folder: Path, clock: Clock, *, command: str) -> Non
     runs = []
     for place, job in enumerate(jobs):
 
-        def embedded(done: int, total: int, place: int = place, name: str = job.name) -> None:
-            clock.update(0.25 * (place + done / total), f"embedding with {name}")
+        def embedded(done: int, total: int, place: int = place, name: str = LOSS_NAMES[job.name]) -> None:
+            clock.update(0.5 * (place + done / total) / len(jobs), f"embedding with {name}")
 
         runs.append(read_run(job.directory, progress=embedded))
     stages = iter((0.5, 0.6, 0.65, 0.75, 0.8, 0.9))
@@ -267,29 +289,31 @@ def _read(page: Path) -> dict[str, Any]:
 
 
 def summary_lines(page: Path) -> tuple[str, ...]:
-    """Six lines about a report of two models."""
+    """Six lines about a report: a column for each model, and the difference of the first two."""
     data = _read(page)
-    first, second = (model["name"] for model in data["models"])
+    names = [model["name"] for model in data["models"]]
     rows = {row["key"]: row for row in data["metrics"]}
-    levels = data["data"]["levels"]
-    coarse, fine = levels[0], levels[-1]
+    coarse, fine = data["data"]["levels"][0], data["data"]["levels"][-1]
     near = [sum(level[-1] for level in shares[1:]) for shares in data["severity"]["shares"]]
+    keys = ("H-AP", f"AP/{coarse}", f"AP/{fine}", f"R@1/{fine}")
+    margin = max(len(key) for key in keys) + 1
+    widths = [max(5, len(name)) for name in names]
 
-    def pair(key: str, scale: float = 100.0, digits: int = 1) -> str:
-        one, two = (scale * value["mean"] for value in rows[key]["values"])
-        return f"{one:5.{digits}f}  {two:5.{digits}f}  {one - two:+.{digits}f}"
+    def line(key: str) -> str:
+        means = [100 * value["mean"] for value in rows[key]["values"]]
+        cells = [f"{mean:{width}.1f}" for mean, width in zip(means, widths, strict=True)]
+        return "  ".join([f"{key.replace('/', ', ', 1):{margin}}", *cells, f"{means[0] - means[1]:+.1f}"])
 
     difference = rows["H-AP"]["difference"]
     interval = f"({100 * difference['low']:+.1f} to {100 * difference['high']:+.1f})"
+    head = [f"{name:>{width}}" for name, width in zip(names, widths, strict=True)]
+    right = ", ".join(f"{name} {share:.0%}" for name, share in zip(names, near, strict=True))
     queries, classes = data["data"]["queries"], data["data"]["classes"][-1]
-    width = max(len(f"AP, {name}") for name in levels) + 14
+    first, *others = map(line, keys)
     return (
-        f"{'':{width}}{first:>5}  {second:>5}",
-        f"{'H-AP':{width}}{pair('H-AP')} {interval}",
-        f"{f'AP, {coarse}':{width}}{pair(f'AP/{coarse}')}",
-        f"{f'AP, {fine}':{width}}{pair(f'AP/{fine}')}",
-        f"{f'R@1, {fine}':{width}}{pair(f'R@1/{fine}')}",
-        f"Of the first {data['severity']['ks'][-1]} answers, of the right {coarse}: "
-        f"{first} {near[0]:.0%}, {second} {near[1]:.0%} "
+        "  ".join([" " * margin, *head, f"{names[0]} - {names[1]}"]),
+        f"{first} {interval}",
+        *others,
+        f"Of the first {data['severity']['ks'][-1]} answers, of the right {coarse}: {right} "
         f"({queries:,} queries of {classes:,} classes).",
     )

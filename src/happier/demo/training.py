@@ -63,7 +63,7 @@ class Job:
 
 
 def train_together(jobs: Sequence[Job], tell: Callable[[int], None], *, log_folder: Path) -> None:
-    """Train all jobs that are not done, as many at a time as there are cores.
+    """Train all jobs that are not done, as many at a time as there are cores; the others wait for their turn.
 
     When this process is interrupted, the jobs save where they stand and end; the next call goes on.
 
@@ -76,15 +76,15 @@ def train_together(jobs: Sequence[Job], tell: Callable[[int], None], *, log_fold
         TrainingError: a job failed; the message is its last line.
     """
     waiting = [job for job in jobs if not job.is_done]
-    cores = _usable_cores()
-    side_by_side = max(1, min(len(jobs), cores))
+    cores = usable_cores()
+    threads = iter(threads_of_each(len(waiting), cores))
     running: list[tuple[Job, subprocess.Popen[bytes]]] = []
     before = _on_sigterm(_interrupt)
     try:
         while waiting or running:
-            while waiting and len(running) < side_by_side:
+            while waiting and len(running) < cores:
                 job = waiting.pop(0)
-                running.append((job, _start(job, max(1, cores // side_by_side), log_folder)))
+                running.append((job, _start(job, next(threads), log_folder)))
             time.sleep(_POLL_SECONDS)
             tell(sum(job.steps_done() for job in jobs))
             for job, process in list(running):
@@ -98,6 +98,20 @@ def train_together(jobs: Sequence[Job], tell: Callable[[int], None], *, log_fold
         for _, process in running:
             process.wait()
         _on_sigterm(before)
+
+
+def threads_of_each(jobs: int, cores: int) -> list[int]:
+    """Threads of jobs of about the same length, in the order they start.
+
+    They end in waves of as many as there are cores; where the last wave is small, each in it gets more.
+
+    >>> threads_of_each(3, 2)
+    [1, 1, 2]
+    >>> threads_of_each(3, 8)
+    [2, 2, 2]
+    """
+    last = jobs % cores or min(jobs, cores)
+    return [1] * (jobs - last) + [cores // last] * last if jobs else []
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -146,5 +160,6 @@ def _last_line(job: Job, folder: Path) -> str:
     return text.splitlines()[-1].removeprefix("happier: ") if text else "it ended without a word"
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
