@@ -46,13 +46,13 @@ def test_what_a_recipe_gives_to_a_loss_is_an_option_of_it(recipe):
 
 
 def test_a_recipe_gives_losses_their_own_rates():
-    rates = OmegaConf.load(CONF / "recipe" / "emoji.yaml").rate_defaults
+    rates = OmegaConf.load(CONF / "recipe" / "wesnoth.yaml").rate_defaults
     assert rates
     for loss, rate in rates.items():
-        config = compose(["recipe=emoji", f"loss={loss}"])
+        config = compose(["recipe=wesnoth", f"loss={loss}"])
         assert (config.optimizer.lr, config.rate_defaults) == (rate, {})
-    assert compose(["recipe=emoji", "loss=cluster"]).optimizer.lr == 2e-3
-    assert compose(["recipe=emoji", "loss=nsm", "optimizer.lr=0.5"]).optimizer.lr == 0.5
+    assert compose(["recipe=wesnoth", "loss=cluster"]).optimizer.lr == 2e-3
+    assert compose(["recipe=wesnoth", "loss=triplet", "optimizer.lr=0.5"]).optimizer.lr == 0.5
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
