@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from happier.evaluation import evaluate
 from happier.palette import palette
 from happier.report import Options, write_report
-from happier.report.data import Metric, Value
+from happier.report.data import Difference, Metric, Value
 from happier.report.table import metric_rows, to_latex
+from happier.report.text import metrics_table
 
 FAST = Options(resamples=50, figures=False)
 
@@ -148,3 +150,17 @@ def test_model_colours_keep_apart(theme):
     for one, other in itertools.combinations(taken, 2):
         if one in new:
             assert np.abs(channels(one) - channels(other)).sum() >= 60, (one, other)
+
+
+@pytest.mark.parametrize("models", [3, 4])
+def test_long_names_cut_no_figure_short(models):
+    values = tuple(Value(0.123 + 0.1 * place, 0.1, 0.9) for place in range(models))
+    difference = Difference(-0.1, -0.123, -0.045, 0.001)
+    row = Metric("R@100/subgroup", "R@100", "recall", "percent", True, values, difference)
+    names = [f"happier,optimizer.lr=0.002,training.epochs=4,seed={place}" for place in range(models)]
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(metrics_table([row], names, "emoji"))
+    line = next(line for line in captured.get().splitlines() if "R@100" in line)
+    expected = [f"{100 * value.mean:.1f}" for value in values]
+    assert line.split() == ["R@100/subgroup", *expected, "-10.0", "-12.3..-4.5", "0.001"]

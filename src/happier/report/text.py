@@ -20,15 +20,23 @@ def metrics_table(rows: Sequence[Metric], names: Sequence[str], title: str) -> T
     Of more than two models the means alone fit a terminal; their intervals are in ``--json``.
     """
     many = len(names) > 2
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 0) if many else (0, 1),
+    )
     table.add_column("metric", no_wrap=True)
     for name in names:
-        table.add_column(Text(name), justify="right")
+        # A long name takes several lines: no figure is ever cut short.
+        table.add_column(Text(name), justify="right", overflow="fold", min_width=5)
         if not many:
             table.add_column("95 %", style="dim", no_wrap=True)
     if len(names) > 1:
-        of = f"\n{names[0]} - {names[1]}" if many else ""
-        table.add_column(Text(f"difference{of}"), justify="right", no_wrap=True)
+        of = "\n1st - 2nd" if many else ""
+        table.add_column(f"difference{of}", justify="right", no_wrap=True)
         table.add_column("95 %", style="dim", no_wrap=True)
         table.add_column("p", justify="right", style="dim", no_wrap=True)
     group = None
