@@ -115,10 +115,10 @@ def test_more_than_two_models(command, world, tmp_path):
     assert [model["name"] for model in told["models"]] == ["tree", "Flat", "Both"]
     result = command("evaluate", *words)
     assert result.exit_code == 0, result.output
-    assert "tree - flat" in result.output
+    assert "1st - 2nd" in result.output
     assert "mixed" in result.output
     two = command("evaluate", *words[:-2])
-    assert "tree - flat" not in two.output
+    assert "1st - 2nd" not in two.output
     told = json.loads(command("evaluate", *words, "--json", "-").output)
     assert [run["name"] for run in told["runs"]] == ["tree", "flat", "mixed"]
 
