@@ -11,6 +11,9 @@ import typer
 from happier.errors import HappierError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
+Workers = Annotated[int, typer.Option(min=1, help="Runs side by side; each uses one core.")]
+Runs = Annotated[Path, typer.Option(help="Folder of the run directories.")]
+RUNS = Path("runs/experiments")
 
 
 @app.callback()
@@ -21,8 +24,8 @@ def experiments() -> None:
 @app.command()
 def run(
     studies: Annotated[list[str], typer.Argument(help="Names of the files in experiments/studies.")],
-    workers: Annotated[int, typer.Option(min=1, help="Runs side by side; each uses one core.")] = 2,
-    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+    workers: Workers = 2,
+    runs: Runs = RUNS,
     methods: Annotated[list[str] | None, typer.Option("--method", help="Only these methods.")] = None,
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only these seeds.")] = None,
 ) -> None:
@@ -49,33 +52,36 @@ def tables(
 @app.command()
 def figures(
     folder: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("docs/images/results"),
-    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+    workers: Workers = 2,
+    runs: Runs = RUNS,
 ) -> None:
-    """Draw the sweeps and the maps that there are results for."""
+    """Draw the figures; trains what the maps need where it is not there."""
     from experiments.figures import write_figures
 
-    for path in write_figures(folder, runs):
+    for path in write_figures(folder, runs, workers=workers):
         print(path)
 
 
 @app.command()
 def gradients(
-    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+    workers: Workers = 2,
+    runs: Runs = RUNS,
 ) -> None:
     """Measure which pairs of a batch each surrogate moves."""
     from experiments.gradients import measure_gradients
 
-    print(measure_gradients(runs))
+    print(measure_gradients(runs, workers=workers))
 
 
 @app.command()
 def retrievals(
-    runs: Annotated[Path, typer.Option(help="Folder of the run directories.")] = Path("runs/experiments"),
+    workers: Workers = 2,
+    runs: Runs = RUNS,
 ) -> None:
     """Find what three models answer to one emoji of each group."""
     from experiments.retrievals import find_retrievals
 
-    print(find_retrievals(runs))
+    print(find_retrievals(runs, workers=workers))
 
 
 @app.command()
@@ -84,12 +90,12 @@ def rates(
         list[str], typer.Argument(help="Studies that swept learning rates; the last one counts.")
     ],
 ) -> None:
-    """Write the best learning rate of each family of losses into rates.yaml."""
+    """Write the best learning rates of each family of losses into rates.yaml."""
     from experiments.study import choose_rates
 
     for data, chosen in choose_rates(studies).items():
-        for family, rate in chosen.items():
-            print(f"{data} {family}: {rate:g}")
+        for family, overrides in chosen.items():
+            print(f"{data} {family}: {' '.join(overrides)}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Results -> figures for docs/results.md: sweeps as lines, and the classes' places as t-SNE maps."""
+"""Results -> figures for docs/results.md: methods as dots, sweeps as lines, classes as t-SNE maps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from experiments.study import read_study
+from experiments.running import run_directories
+from experiments.study import first_jobs
 from experiments.tables import Figures, read_figures
 from happier.report.class_map import class_means, tsne, turned_towards
 from happier.report.colours import COARSE_COLOURS
 from happier.report.figures import STYLE
 from happier.runs import read_run
 
+MAIN = {"emoji": "emoji_main", "Wesnoth": "wesnoth_main"}
+# What a loss knows of the hierarchy, and its colour; the first that a loss is in counts.
+FINE = ("triplet", "nsm", "proxy_nca", "smooth_ap", "roadmap")
+KINDS = {"fine level only": "#8d99a8", "all levels": "#2f6fb5", "HAPPIER": "#d4572a"}
 # The sweeps: name of the file and of what is swept, and the study.
 SWEEPS = (("alpha", "emoji_alpha"), ("lambda", "emoji_lambda"))
 MAPS = (
@@ -27,28 +33,53 @@ MAPS = (
 PERPLEXITY = 30.0
 
 
-def write_figures(folder: Path, runs: Path) -> Iterator[Path]:
-    """Draw every figure whose results are there, and name its file.
+def write_figures(folder: Path, runs: Path, *, workers: int) -> Iterator[Path]:
+    """Draw every figure and name its file.
 
     Args:
         folder: where the SVG files go.
-        runs: folder of the run directories; a map needs its runs' embeddings.
+        runs: folder of the run directories, which the maps take their embeddings from.
+        workers: processes side by side, where runs have to be trained.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
+        yield _save(
+            _methods({title: read_figures(study) for title, study in MAIN.items()}), folder / "main.svg"
+        )
         for name, study in SWEEPS:
-            methods = read_figures(study)
-            if len(methods) > 1:
-                yield _save(_sweep(methods, name), folder / f"{name}.svg")
+            yield _save(_sweep(read_figures(study), name), folder / f"{name}.svg")
         for name, study, chosen in MAPS:
-            jobs = {method: read_study(study).methods[method][0] for method in chosen}
-            directories = {method: runs / job.folder / job.name for method, job in jobs.items()}
-            if all((directory / "model.json").is_file() for directory in directories.values()):
-                yield _save(_maps(directories), folder / f"{name}.svg")
+            directories = run_directories(first_jobs(study, chosen), workers=workers, runs=runs)
+            yield _save(_maps(directories), folder / f"{name}.svg")
+
+
+def _methods(studies: dict[str, dict[str, Figures]]) -> Figure:
+    """H-AP of every method: a small dot for each seed, a large one for their mean; one panel a data set."""
+    figure = Figure(figsize=(7.6, 4.0), layout="constrained")
+    panels = figure.subplots(1, len(studies), sharey=True, squeeze=False)[0]
+    for axes, (title, methods) in zip(panels, studies.items(), strict=True):
+        for place, one in enumerate(methods.values()):
+            colour = KINDS[_kind(one.jobs[0].loss)]
+            seeds = 100 * np.array(one.values("H-AP"))
+            axes.scatter(seeds, np.full(len(seeds), place), s=10, color=colour, alpha=0.55, linewidths=0)
+            axes.scatter(seeds.mean(), place, s=44, color=colour, linewidths=0)
+        axes.set(title=title, xlabel="H-AP, %", yticks=range(len(methods)), yticklabels=methods)
+        axes.grid(axis="x", alpha=0.25)
+        axes.tick_params(axis="y", length=0)
+    panels[0].invert_yaxis()
+    handles = [Line2D([], [], marker="o", linestyle="", color=colour) for colour in KINDS.values()]
+    figure.legend(handles, KINDS, loc="outside lower center", ncols=len(KINDS))
+    return figure
+
+
+def _kind(loss: str) -> str:
+    if loss.startswith("happier"):
+        return "HAPPIER"
+    return "fine level only" if loss in FINE else "all levels"
 
 
 def _sweep(methods: dict[str, Figures], swept: str) -> Figure:
-    """H-AP and the levels' AP over the swept values, which the methods' names end in."""
+    """H-AP and the levels' AP over the swept values, which the methods' names end in; bars span the seeds."""
     values = [float(name.split("=")[-1]) for name in methods]
     summary = next(iter(methods.values())).results[0]["summary"]
     metrics = ["H-AP", *(name for name in summary if name.startswith("AP/"))]
@@ -57,8 +88,11 @@ def _sweep(methods: dict[str, Figures], swept: str) -> Figure:
     for metric in metrics:
         whole = metric == "H-AP"
         style: dict[str, Any] = {"color": "#111111", "linewidth": 2.2} if whole else {"linewidth": 1.4}
-        heights = [100 * one.mean(metric) for one in methods.values()]
-        axes.plot(values, heights, marker="o", markersize=4, label=metric.replace("/", " "), **style)
+        seeds = [100 * np.array(one.values(metric)) for one in methods.values()]
+        means = np.array([one.mean() for one in seeds])
+        spans = np.abs([[one.min(), one.max()] for one in seeds] - means[:, None]).T
+        label = metric.replace("/", " ")
+        axes.errorbar(values, means, spans, marker="o", markersize=4, elinewidth=0.9, label=label, **style)
     axes.set(xlabel=swept, ylabel="%", xticks=values)
     axes.grid(axis="y", alpha=0.25)
     figure.legend(loc="outside right center")

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.study import RESULTS, read_study
+from experiments.running import run_directories
+from experiments.study import RESULTS, first_jobs
 from happier.atomic import atomic_file
 from happier.data import MPerClassBatchSampler
 from happier.losses.hap import level_counts
@@ -32,14 +33,15 @@ STUDY, MODELS = "emoji_main", ("NSM", "HAPPIER")
 BATCHES, BATCH, PER_CLASS = 20, 128, 4
 
 
-def measure_gradients(runs: Path) -> Path:
+def measure_gradients(runs: Path, *, workers: int) -> Path:
     """Of each surrogate, how its gradient is spread over the pairs of a batch; the file that holds it.
 
     Args:
         runs: folder of the run directories; the first seed of `MODELS` is looked at.
+        workers: processes side by side, where runs have to be trained.
     """
-    jobs = {name: read_study(STUDY).methods[name][0] for name in MODELS}
-    found = {name: _measure(runs / job.folder / job.name) for name, job in jobs.items()}
+    directories = run_directories(first_jobs(STUDY, MODELS), workers=workers, runs=runs)
+    found = {name: _measure(directory) for name, directory in directories.items()}
     FILE.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(FILE) as part:
         part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.study import RESULTS, read_study
+from experiments.running import run_directories
+from experiments.study import RESULTS, first_jobs
 from happier.atomic import atomic_file
 from happier.evaluation import retrieve
 from happier.runs import Run, read_run
@@ -19,15 +20,15 @@ ANSWERS = 8
 SEED = 0
 
 
-def find_retrievals(runs: Path) -> Path:
+def find_retrievals(runs: Path, *, workers: int) -> Path:
     """First answers of the first seed of each model to the same queries; the file that holds them.
 
     Args:
         runs: folder of the run directories.
+        workers: processes side by side, where runs have to be trained.
     """
-    jobs = {name: read_study(STUDY).methods[name][0] for name in MODELS}
-    read = {name: read_run(runs / job.folder / job.name, split="test") for name, job in jobs.items()}
-    found = answers(read)
+    directories = run_directories(first_jobs(STUDY, MODELS), workers=workers, runs=runs)
+    found = answers({name: read_run(directory, split="test") for name, directory in directories.items()})
     with atomic_file(FILE) as part:
         part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return FILE

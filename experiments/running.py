@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
@@ -41,15 +41,27 @@ def run_jobs(jobs: Sequence[Job], *, workers: int, runs: Path) -> None:
     """
     missing = [job for job in jobs if not job.result.is_file()]
     print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are done", flush=True)
-    if not missing:
+    _side_by_side(partial(run_job, runs=runs), missing, workers)
+
+
+def run_directories(jobs: Mapping[str, Job], *, workers: int, runs: Path) -> dict[str, Path]:
+    """The run directory of each job, trained where it is not there: results are kept, weights are not."""
+    directories = {name: runs / job.folder / job.name for name, job in jobs.items()}
+    missing = [job for name, job in jobs.items() if not _is_trained(directories[name])]
+    _side_by_side(partial(_train, runs=runs), missing, workers)
+    return directories
+
+
+def _side_by_side(task: Callable[[Job], str], jobs: Sequence[Job], workers: int) -> None:
+    if not jobs:
         return
     # Workers are new processes: they read it when they load their libraries.
     os.environ |= {**training_environment(threads=1), "NUMBA_NUM_THREADS": "1"}
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
         try:
-            done = [pool.submit(partial(run_job, job, runs=runs)) for job in missing]
+            done = [pool.submit(task, job) for job in jobs]
             for number, future in enumerate(as_completed(done), start=1):
-                print(f"{number}/{len(missing)}  {future.result()}", flush=True)
+                print(f"{number}/{len(jobs)}  {future.result()}", flush=True)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -69,46 +81,57 @@ def _end_with_parent() -> None:
 def run_job(job: Job, *, runs: Path) -> str:
     """Train and evaluate one run, write its figures, and say them in a line."""
     from happier.runs import read_run
-    from happier.training.compose import compose, quoted
-    from happier.training.loop import train
 
-    manifest = fetch(job.data, val=job.val)
-    directory = runs / job.folder / job.name
-    config = compose(
-        [
-            *job.train_overrides(),
-            f"run={quoted(directory)}",
-            f"data.manifest={quoted(manifest)}",
-            "data.workers=0",
-            "evaluation.every=0",  # the last weights count; nothing is chosen on what is evaluated
-            "training.tensorboard=false",
-        ]
-    )
     started = time.perf_counter()
-    if not (directory / "model.json").is_file():
-        train(config)
-    trained = time.perf_counter()
-    run = read_run(directory, split=job.split)
+    said = _train(job, runs=runs)
+    seconds = time.perf_counter() - started
+    run = read_run(runs / job.folder / job.name, split=job.split)
     result = evaluate_manifest(run.vectors, run.manifest, split=job.split).results[0]
     figures = {
         "data": job.data,
         "split": job.split,
         "overrides": [*job.overrides, f"seed={job.seed}"],
-        "learning_rate": config.optimizer.lr,
-        "epochs": config.training.epochs,
-        "batch_size": config.training.batch_size,
+        "learning_rate": run.config["optimizer"]["lr"],
+        "epochs": run.config["training"]["epochs"],
+        "batch_size": run.config["training"]["batch_size"],
         "summary": {
             name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)
         },
         "queries": result.summary["queries"],
         "dyml": {} if job.val else {name: round(v, 6) for name, v in dyml_figures(run).items()},
         "fingerprint": run.fingerprint,
-        "seconds": round(trained - started, 1),
+        "seconds": round(seconds, 1),
         "machine": platform.machine(),
     }
     _write(job, figures, result.per_query["H-AP"])
+    return f"{said}, H-AP {100 * result.summary['H-AP']:.2f}"
+
+
+def _is_trained(directory: Path) -> bool:
+    return (directory / "model.json").is_file()
+
+
+def _train(job: Job, *, runs: Path) -> str:
+    """Train a run that is not trained yet, or go on with it, and say so in a line."""
+    from happier.training.compose import compose, quoted
+    from happier.training.loop import train
+
+    directory = runs / job.folder / job.name
+    started = time.perf_counter()
+    if not _is_trained(directory):
+        config = compose(
+            [
+                *job.train_overrides(),
+                f"run={quoted(directory)}",
+                f"data.manifest={quoted(fetch(job.data, val=job.val))}",
+                "data.workers=0",
+                "evaluation.every=0",  # the last weights count; nothing is chosen on what is evaluated
+                "training.tensorboard=false",
+            ]
+        )
+        train(config)
     shutil.rmtree(directory / "checkpoint", ignore_errors=True)
-    return f"{job.folder} {job.name}: H-AP {100 * result.summary['H-AP']:.2f} ({trained - started:.0f} s)"
+    return f"{job.folder} {job.name}: {time.perf_counter() - started:.0f} s"
 
 
 def dyml_figures(run: Any) -> dict[str, float]:

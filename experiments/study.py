@@ -11,7 +11,7 @@
       NSM: {overrides: [loss=nsm], seeds: [0]}
       rate: [loss=nsm, "optimizer.lr=5e-4,1e-3"]     # a sweep: one method for each value
 
-A method that names no learning rate takes the one that was tuned for its family of losses. The same run in
+A method that names no learning rate takes those that were tuned for its family of losses. The same run in
 two studies is run once: a run is known by its data and its overrides.
 """
 
@@ -21,7 +21,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -31,6 +30,8 @@ from happier.training.compose import combinations
 
 HERE = Path(__file__).parent
 STUDIES, RESULTS, RATES = HERE / "studies", HERE / "results", HERE / "rates.yaml"
+# H-AP by which two rates must differ to count as different: about what the seeds of a method differ by.
+LEVEL = 0.005
 # Losses that are variants of another and train at its learning rate.
 FAMILIES = {
     "happier_f": "happier",
@@ -89,7 +90,7 @@ class Job:
         Raises:
             ConfigError: no learning rate was named, and none was tuned.
         """
-        if not _names_rate(self.overrides):
+        if not any(map(_is_rate, self.overrides)):
             raise ConfigError(f"no learning rate for {self.loss} on {self.data}: tune it, or name one")
         return [f"recipe={self.data}", *self.overrides, f"seed={self.seed}"]
 
@@ -134,6 +135,12 @@ class Study:
         return replace(self, methods=kept)
 
 
+def first_jobs(name: str, methods: Sequence[str]) -> dict[str, Job]:
+    """The first seed of some methods of a study."""
+    study = read_study(name).only(methods=methods)
+    return {method: study.methods[method][0] for method in methods}
+
+
 def read_study(name: str) -> Study:
     """The study in ``studies/NAME.yaml``.
 
@@ -147,7 +154,7 @@ def read_study(name: str) -> Study:
     if missing := [key for key in ("about", "data", "seeds", "methods") if key not in content]:
         raise ConfigError(f"{path} lacks {', '.join(missing)}")
     base, val = content.get("base", []), float(content.get("val", 0.0))
-    rates = read_rates().get(content["data"], {})
+    tuned = read_rates().get(content["data"], {})
     methods: dict[str, tuple[Job, ...]] = {}
     for method, entry in content["methods"].items():
         overrides, seeds = (
@@ -157,7 +164,7 @@ def read_study(name: str) -> Study:
         for one in expanded:
             title = method if len(expanded) == 1 else f"{method} {_swept(one, [*overrides, *base])}"
             methods[title] = tuple(
-                Job(content["data"], val, _ordered([*one, *_rate(one, rates)]), seed)
+                Job(content["data"], val, _ordered([*one, *_rates(one, tuned)]), seed)
                 for seed in seeds or content["seeds"]
             )
     reference = content.get("reference", next(iter(methods)))
@@ -171,13 +178,15 @@ def study_names() -> list[str]:
     return sorted(path.stem for path in STUDIES.glob("*.yaml"))
 
 
-def read_rates() -> dict[str, Any]:
-    """Learning rate of each family of losses on each data set, as the tuning studies chose them."""
+def read_rates() -> dict[str, dict[str, list[str]]]:
+    """Overrides that set the rates of each family of losses on each data set, as the studies chose them."""
     return yaml.safe_load(RATES.read_text(encoding="utf-8")) or {} if RATES.is_file() else {}
 
 
-def choose_rates(studies: Sequence[str]) -> dict[str, dict[str, float]]:
-    """The learning rate of each loss with the best H-AP, by data set, written into ``rates.yaml``.
+def choose_rates(studies: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """The learning rates of each loss with the best H-AP, by data set, written into ``rates.yaml``.
+
+    Of rates that are level with the best, to `LEVEL`, the one that the study names first is taken.
 
     Args:
         studies: which swept rates; where two have swept those of a loss, the later one counts.
@@ -189,12 +198,13 @@ def choose_rates(studies: Sequence[str]) -> dict[str, dict[str, float]]:
     for study in map(read_study, studies):
         if missing := [job.name for job in study.jobs if not job.result.is_file()]:
             raise ConfigError(f"{study.name} has not run {', '.join(missing)}")
-        best: dict[str, tuple[float, float]] = {}
+        found: dict[str, dict[Job, float]] = {}
         for job in study.jobs:
             result = json.loads(job.result.read_text(encoding="utf-8"))
-            found = (float(result["summary"]["H-AP"]), float(result["learning_rate"]))
-            best[job.loss] = max(found, best.get(job.loss, found))
-        chosen.setdefault(study.data, {}).update({loss: rate for loss, (_, rate) in best.items()})
+            found.setdefault(job.loss, {})[job] = float(result["summary"]["H-AP"])
+        for loss, values in found.items():
+            best = next(job for job, value in values.items() if value >= max(values.values()) - LEVEL)
+            chosen.setdefault(study.data, {})[loss] = [text for text in best.overrides if _is_rate(text)]
     with atomic_file(RATES) as part:
         part.write_text(yaml.safe_dump(chosen), encoding="utf-8")
     return chosen
@@ -207,15 +217,15 @@ def _ordered(overrides: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _names_rate(overrides: Sequence[str]) -> bool:
-    return any(text.startswith("optimizer.lr=") for text in overrides)
+def _is_rate(override: str) -> bool:
+    return override.startswith("optimizer.")
 
 
-def _rate(overrides: Sequence[str], rates: dict[str, float]) -> list[str]:
-    """The rate of the loss's family, where it was tuned and none is named: part of what a run is known by."""
+def _rates(overrides: Sequence[str], tuned: dict[str, list[str]]) -> list[str]:
+    """The rates of the loss's family, where none is named: part of what a run is known by."""
     loss = next(text.removeprefix("loss=") for text in overrides if text.startswith("loss="))
     family = FAMILIES.get(loss, loss).removeprefix("sum_")
-    return [f"optimizer.lr={rates[family]:g}"] if family in rates and not _names_rate(overrides) else []
+    return [] if any(map(_is_rate, overrides)) else tuned.get(family, [])
 
 
 def _swept(overrides: Sequence[str], given: Sequence[str]) -> str:

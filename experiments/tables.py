@@ -5,8 +5,7 @@
     <!-- end of table -->
 
 A method's figure is the mean over its seeds, with the standard deviation where there are several. Differences
-to the reference are paired by query: each query's H-AP is averaged over the seeds that both have, then the
-queries are resampled.
+to the reference are paired by query and by seed; their intervals come from resampling both.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from experiments.study import RESULTS, Job, read_study
 from happier.evaluation.published import PUBLISHED
-from happier.evaluation.result import Result, compare
-from happier.metrics.schema import Schema
 
+RESAMPLES = 1000
 _MARKED = re.compile(r"(<!-- table: (\S+) (\S+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 
 
@@ -56,16 +55,15 @@ class Figures:
         """A metric's mean over the runs."""
         return fmean(self.values(metric, part))
 
-    def weighted_ap(self) -> float:
-        """Plain mean of the levels' AP."""
-        return fmean(fmean(v for n, v in r["summary"].items() if n.startswith("AP/")) for r in self.results)
+    def weighted_ap(self) -> list[float]:
+        """Plain mean of the levels' AP of each run."""
+        return [fmean(v for n, v in r["summary"].items() if n.startswith("AP/")) for r in self.results]
 
-    def per_query(self, seeds: Sequence[int]) -> Result:
-        """H-AP of each query, averaged over some seeds."""
-        files = [job.result.with_suffix(".parquet") for job in self.jobs if job.seed in seeds]
-        columns = [pq.read_table(file)["H-AP"].to_numpy() for file in files]
-        mean = np.mean(np.asarray(columns, dtype=np.float64), axis=0)
-        return Result(lambda: [("H-AP", mean)], Schema(("all",), ()), 0)
+    @cached_property
+    def per_query(self) -> dict[int, npt.NDArray[np.float64]]:
+        """H-AP of each query, by seed."""
+        files = {job.seed: job.result.with_suffix(".parquet") for job in self.jobs}
+        return {s: pq.read_table(file)["H-AP"].to_numpy().astype(np.float64) for s, file in files.items()}
 
 
 def read_figures(study: str) -> dict[str, Figures]:
@@ -79,10 +77,10 @@ def read_figures(study: str) -> dict[str, Figures]:
 
 def hierarchical_table(methods: dict[str, Figures], reference: str) -> list[list[str]]:
     """Table 1: H-AP, ASI, NDCG, and the paired difference of H-AP to the reference."""
-    rows = [["method", "seeds", "H-AP", "ASI", "NDCG", f"H-AP against {reference}", "p"]]
-    for name, one in methods.items():
-        cells = [_cell(one.values(metric)) for metric in ("H-AP", "ASI", "NDCG")]
-        rows.append([name, str(len(one.jobs)), *cells, *_against(one, methods.get(reference))])
+    rows = [["method", "seeds", "H-AP", "ASI", "NDCG", f"H-AP against {reference}"]]
+    columns = [_column(methods, metric) for metric in ("H-AP", "ASI", "NDCG")]
+    for (name, one), *cells in zip(methods.items(), *columns, strict=True):
+        rows.append([name, str(len(one.jobs)), *cells, _against(one, methods.get(reference))])
     return rows
 
 
@@ -91,34 +89,36 @@ def level_table(methods: dict[str, Figures]) -> list[list[str]]:
     first = next(iter(methods.values())).results[0]["summary"]
     names = [name.removeprefix("AP/") for name in first if name.startswith("AP/")]
     metrics = [f"R@1/{names[-1]}", *(f"AP/{name}" for name in names)]
-    rows = [["method", f"R@1 {names[-1]}", *(f"AP {name}" for name in names), "severity@1", "severity@10"]]
-    for name, one in methods.items():
-        shares = [_cell(one.values(metric)) for metric in metrics]
-        rows.append([name, *shares, *(f"{one.mean(m):.2f}" for m in ("severity@1", "severity@10"))])
-    return rows
+    distances = ["severity@1", "severity@10"]
+    columns = [_column(methods, metric) for metric in metrics]
+    columns += [_column(methods, metric, severity=True) for metric in distances]
+    return [
+        ["method", *(metric.replace("/", " ") for metric in metrics), *distances],
+        *([name, *cells] for name, *cells in zip(methods, *columns, strict=True)),
+    ]
 
 
 def dyml_table(methods: dict[str, Figures]) -> list[list[str]]:
     """DyML's protocol: AP, ASI and R@1, the mean over the scales."""
-    rows = [["method", "mAP", "ASI", "R@1"]]
-    for name, one in methods.items():
-        rows.append([name, *(_cell(one.values(metric, "dyml")) for metric in ("mAP", "ASI", "R@1"))])
-    return rows
+    metrics = ["mAP", "ASI", "R@1"]
+    columns = [_column(methods, metric, "dyml") for metric in metrics]
+    return [["method", *metrics], *([name, *cells] for name, *cells in zip(methods, *columns, strict=True))]
 
 
 def relevance_table(methods: dict[str, Figures]) -> list[list[str]]:
-    """Each method under both measures: H-AP with the relevance of Eq. 6, and the plain mean of the AP."""
-    rows = [["method", "H-AP", "mean AP of the levels"]]
+    """Each training under both measures: H-AP with the relevance of Eq. 6, and the plain mean of the AP."""
+    rows = [["trained for", "H-AP", "mean AP of the levels"]]
     for name, one in methods.items():
-        rows.append([name, _cell(one.values("H-AP")), f"{100 * one.weighted_ap():.1f}"])
+        rows.append([name, _cell(one.values("H-AP")), _cell(one.weighted_ap())])
     return rows
 
 
 def rate_table(methods: dict[str, Figures]) -> list[list[str]]:
-    """H-AP on held-out training classes at each learning rate."""
+    """H-AP on held-out training classes at each rate that was swept, which the methods' names end in."""
     found: dict[str, dict[float, float]] = {}
     for name, one in methods.items():
-        found.setdefault(name.split(" lr=")[0], {})[one.results[0]["learning_rate"]] = one.mean("H-AP")
+        loss, rate = name.split(" lr=")
+        found.setdefault(loss, {})[float(rate)] = one.mean("H-AP")
     rates = sorted({rate for values in found.values() for rate in values})
     rows = [["method", *(f"{rate:g}" for rate in rates)]]
     for name, values in found.items():
@@ -217,18 +217,53 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {line} |\n" for line in lines)
 
 
+def _column(
+    methods: dict[str, Figures], metric: str, part: str = "summary", *, severity: bool = False
+) -> list[str]:
+    """A metric of every method, the best one bold; a severity is a distance, best where it is small."""
+    values = [one.values(metric, part) for one in methods.values()]
+    cells = [f"{fmean(one):.2f}" if severity else _cell(one) for one in values]
+    best = (min if severity else max)(range(len(values)), key=lambda place: fmean(values[place]))
+    cells[best] = f"**{cells[best]}**"
+    return cells
+
+
 def _cell(values: Sequence[float]) -> str:
     """Mean in percent, with the standard deviation where there are several runs."""
     mean = f"{100 * fmean(values):.1f}"
     return f"{mean} ± {100 * stdev(values):.1f}" if len(values) > 1 else mean
 
 
-def _against(one: Figures, reference: Figures | None) -> tuple[str, str]:
-    if reference is None or one.name == reference.name:
-        return "", ""
-    shared = sorted({job.seed for job in one.jobs} & {job.seed for job in reference.jobs})
-    if not shared:
-        return "", ""
-    found = compare(reference.per_query(shared), one.per_query(shared))["H-AP"]
-    interval = f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
-    return interval, f"{found.p_value:.3f}"
+def difference(
+    one: dict[int, npt.NDArray[np.float64]], other: dict[int, npt.NDArray[np.float64]]
+) -> tuple[float, float, float]:
+    """Mean of ``one`` minus ``other`` and its 95 % interval, over queries and the seeds that both have.
+
+    Args:
+        one: a value of each query, by seed.
+        other: the same queries under another method.
+    """
+    gaps = np.array([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])  # [seed, query]
+    gaps = gaps[:, np.isfinite(gaps).all(axis=0)]
+    seeds, queries = _shares(gaps.shape[0]), _shares(gaps.shape[1])
+    means = ((queries @ gaps.T) * seeds).sum(axis=1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(gaps.mean()), float(low), float(high)
+
+
+@cache
+def _shares(number: int) -> npt.NDArray[np.float64]:
+    """How often each of some things is drawn when as many are drawn with return, as shares, many times."""
+    generator = np.random.default_rng(number)
+    return generator.multinomial(number, np.full(number, 1 / number), size=RESAMPLES) / number
+
+
+def _against(one: Figures, reference: Figures | None) -> str:
+    if (
+        reference is None
+        or one.name == reference.name
+        or not one.per_query.keys() & reference.per_query.keys()
+    ):
+        return ""
+    mean, low, high = (100 * value for value in difference(one.per_query, reference.per_query))
+    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"

@@ -1,7 +1,8 @@
 """Make every picture of the documentation: ``make figures`` runs ``python docs/figures``.
 
-``--only ranking`` makes the worked picture of H-AP alone; ``--run RUN --against RUN2 --manifest FILE`` takes
-the screenshots of runs of your own instead of training two small ones on drawn shapes.
+``--only ranking`` makes the worked picture of H-AP alone, ``--only surrogates`` that of the losses'
+surrogates; ``--run RUN --against RUN2 --manifest FILE`` takes the screenshots of runs of your own instead of
+training two small ones on drawn shapes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from ranking import ranking_svg
 from screenshots import take_screenshots, train_models
+from surrogates import draw_surrogates
 
 HERE = Path(__file__).resolve().parent
 
@@ -20,7 +22,7 @@ def main() -> None:
     """Parse, make, say what was made."""
     parser = argparse.ArgumentParser(description="Make the pictures of the documentation.")
     parser.add_argument("-o", "--output", type=Path, default=HERE.parent / "images")
-    parser.add_argument("--only", choices=("ranking", "screenshots"), help="make these only")
+    parser.add_argument("--only", choices=("ranking", "surrogates", "screenshots"), help="make these only")
     parser.add_argument("--run", type=Path, help="a run to photograph instead of the drawn shapes")
     parser.add_argument("--against", type=Path, help="the run beside it")
     parser.add_argument("--manifest", type=Path, help="their images")
@@ -31,11 +33,15 @@ def main() -> None:
 
     given.output.mkdir(parents=True, exist_ok=True)
     made = []
-    if given.only != "screenshots":
+    if given.only in (None, "ranking"):
         path = given.output / "h-ap.svg"
         path.write_text(ranking_svg())
         made.append(path)
-    if given.only != "ranking":
+    if given.only in (None, "surrogates"):
+        path = given.output / "surrogates.svg"
+        draw_surrogates(path)
+        made.append(path)
+    if given.only in (None, "screenshots"):
         with tempfile.TemporaryDirectory() as temporary:
             work = Path(temporary)
             if given.run is None:

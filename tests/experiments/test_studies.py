@@ -20,7 +20,7 @@ def test_an_unknown_study_is_named():
 def test_every_study_can_be_run(name, monkeypatch):
     families = ("happier", "nsm", "roadmap", "csl", "smooth_ap", "triplet", "proxy_nca")
     beyond = ("sup_ndcg", "sup_recall", "himulcon")
-    rates = dict.fromkeys((*families, *beyond), 1e-3)
+    rates = {name: ["optimizer.lr=1e-3"] for name in (*families, *beyond)}
     monkeypatch.setattr(study, "read_rates", lambda: {"emoji": rates, "wesnoth": rates})
     for job in study.read_study(name).jobs:
         assert compose([*job.train_overrides(), "run=x"]).seed == job.seed
@@ -39,5 +39,7 @@ def test_the_page_says_what_the_results_say():
 
 @pytest.mark.parametrize("data", study.read_rates())
 def test_the_recipe_has_the_rates_that_were_chosen(data):
-    for loss, rate in study.read_rates()[data].items():
-        assert compose([f"recipe={data}", f"loss={loss}"]).optimizer.lr == rate
+    for family, rates in study.read_rates()[data].items():
+        for loss in (family, *(name for name, of in study.FAMILIES.items() if of == family)):
+            recipe = compose([f"recipe={data}", f"loss={loss}"])
+            assert recipe.optimizer == compose([f"recipe={data}", f"loss={loss}", *rates]).optimizer

@@ -42,15 +42,17 @@ def test_what_a_recipe_gives_to_a_loss_is_an_option_of_it(recipe):
     assert "loss" not in text
     for loss, options in text.get("loss_defaults", {}).items():
         assert options.keys() <= LOSSES[loss].options.keys()
-    assert text.get("rate_defaults", {}).keys() <= LOSSES.keys()
+    assert text.get("optimizer_defaults", {}).keys() <= LOSSES.keys()
 
 
 def test_a_recipe_gives_losses_their_own_rates():
-    rates = OmegaConf.load(CONF / "recipe" / "wesnoth.yaml").rate_defaults
-    assert rates
-    for loss, rate in rates.items():
+    own = OmegaConf.load(CONF / "recipe" / "wesnoth.yaml").optimizer_defaults
+    assert own
+    for loss, options in own.items():
         config = compose(["recipe=wesnoth", f"loss={loss}"])
-        assert (config.optimizer.lr, config.rate_defaults) == (rate, {})
+        given = OmegaConf.structured(config.optimizer)
+        assert given == OmegaConf.merge(given, options)
+        assert config.optimizer_defaults == {}
     assert compose(["recipe=wesnoth", "loss=cluster"]).optimizer.lr == 2e-3
     assert compose(["recipe=wesnoth", "loss=triplet", "optimizer.lr=0.5"]).optimizer.lr == 0.5
 
@@ -87,6 +89,14 @@ def test_the_papers_values():
     product = compose(["recipe=dyml_product", MANIFEST])
     assert (product.model.pretrained, product.training.epochs) == ("imagenet", 20)
     assert (product.optimizer.lr, product.optimizer.eta_min) == (0.01, 1e-5)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_the_authors_keep_the_query_in_the_loss(name):
+    paper = compose([f"recipe={name}", "loss=happier", MANIFEST]).loss
+    assert (paper["preset"], paper["include_query"]) == ("paper", False)
+    authors = compose([f"recipe={name}_authors", "loss=happier", MANIFEST]).loss
+    assert (authors["preset"], authors["include_query"]) == ("authors", True)
 
 
 def test_the_overrides_of_the_contract():

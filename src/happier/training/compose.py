@@ -166,7 +166,7 @@ def _register() -> None:
 
 
 def _apply_loss_defaults(config: DictConfig) -> None:
-    """Options and the rate that the recipe gives to the chosen loss; drop those for the others."""
+    """Options, its own and the optimiser's, that the recipe gives to the chosen loss; drop the others."""
     own = config.loss_defaults.get(config.loss.name, {})
     for option, value in own.items():
         if option not in config.loss:
@@ -176,8 +176,13 @@ def _apply_loss_defaults(config: DictConfig) -> None:
             )
         config.loss[option] = value
     config.loss_defaults = {}
-    config.optimizer.lr = config.rate_defaults.get(config.loss.name, config.optimizer.lr)
-    config.rate_defaults = {}
+    try:
+        config.optimizer.merge_with(config.optimizer_defaults.get(config.loss.name, {}))
+    except OmegaConfBaseException as error:
+        raise ConfigError(
+            f"recipe {config.recipe} sets optimizer_defaults.{config.loss.name}: {_first_line(error)}"
+        ) from error
+    config.optimizer_defaults = {}
 
 
 def _set(config: DictConfig, key: str, value: Any) -> list[str]:

@@ -135,6 +135,7 @@ class TrainingConfig:
     """Epochs at the start with a frozen backbone, during which the schedules wait."""
     precision: str = "fp32"
     clip_norm: float | None = None
+    """Largest norm of the encoder's gradient, longer ones are cut to it; the proxies' is left as it is."""
     memory: int = 0
     """Embeddings of earlier batches that the loss also compares with."""
     log_every: int = 10
@@ -174,8 +175,8 @@ class TrainConfig:
     loss: dict[str, Any] = field(default_factory=dict)
     loss_defaults: dict[str, Any] = field(default_factory=dict)
     """Options that a recipe gives to each loss by name; they go into `loss`."""
-    rate_defaults: dict[str, float] = field(default_factory=dict)
-    """Learning rates that a recipe gives to losses by name; they go into `optimizer.lr`."""
+    optimizer_defaults: dict[str, Any] = field(default_factory=dict)
+    """Options of the optimiser that a recipe gives to losses by name; they go into `optimizer`."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     transform: TransformConfig = field(default_factory=TransformConfig)
     sampler: SamplerConfig = field(default_factory=SamplerConfig)
