@@ -30,6 +30,9 @@ from happier.training.compose import combinations
 
 HERE = Path(__file__).parent
 STUDIES, RESULTS, RATES = HERE / "studies", HERE / "results", HERE / "rates.yaml"
+# What a run has where its study says nothing. Recipes have the rates that were chosen in the end, which must
+# not change what the runs were that chose them.
+UNSAID = ("optimizer.proxies.lr=0.05",)
 # H-AP by which two rates must differ to count as different: about what the seeds of a method differ by.
 LEVEL = 0.005
 # Losses that are variants of another and train at its learning rate.
@@ -92,7 +95,7 @@ class Job:
         """
         if not any(map(_is_rate, self.overrides)):
             raise ConfigError(f"no learning rate for {self.loss} on {self.data}: tune it, or name one")
-        return [f"recipe={self.data}", *self.overrides, f"seed={self.seed}"]
+        return [f"recipe={self.data}", *UNSAID, *self.overrides, f"seed={self.seed}"]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import sys
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from happier.data import Manifest
 from happier.data.importers import KINDS, import_manifest
 from happier.data.importers.cars import type_and_make
 from happier.data.importers.cub import order_and_family
-from happier.errors import DataError, ManifestError, OptionError
+from happier.errors import DataError, ManifestError, MissingExtraError, OptionError
 
 
 def write(path, *lines):
@@ -289,6 +290,13 @@ def test_cars_with_devkit(tmp_path):
         import_manifest("cars", tmp_path)
     (tmp_path / "cars_test_annos_withlabels.mat").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"cannot read .*cars_test_annos_withlabels"):
+        import_manifest("cars", tmp_path)
+
+
+def test_cars_without_scipy_name_the_extra_that_brings_it(tmp_path, monkeypatch):
+    (tmp_path / "cars_annos.mat").touch()
+    monkeypatch.setitem(sys.modules, "scipy.io", None)
+    with pytest.raises(MissingExtraError, match=r"'scipy'.*happier\[data\]"):
         import_manifest("cars", tmp_path)
 
 

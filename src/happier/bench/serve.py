@@ -29,7 +29,7 @@ from happier.errors import MissingExtraError, SearchError
 try:
     import httpx
 except ImportError as error:
-    raise MissingExtraError("httpx", "dev") from error
+    raise MissingExtraError("httpx", "bench") from error
 
 Report = Callable[[str], None]
 # What a reader does: mostly look at results and their pictures, now and then bring an image.

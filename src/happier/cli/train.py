@@ -34,7 +34,7 @@ def train(
 
         happier train -m recipe=emoji loss=nsm,happier seed=0,1,2
 
-        torchrun --nproc_per_node=2 -m happier train recipe=emoji
+        torchrun --standalone --nproc_per_node=2 -m happier train recipe=emoji
     """
     from happier.training.compose import compose, sweep
     from happier.training.config import to_yaml

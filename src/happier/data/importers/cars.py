@@ -99,7 +99,7 @@ def _load(path: Path) -> dict[str, Any]:
         from scipy.io import loadmat  # type: ignore[import-untyped]
         from scipy.io.matlab import MatReadError  # type: ignore[import-untyped]
     except ImportError:
-        raise MissingExtraError("scipy", "bench") from None
+        raise MissingExtraError("scipy", "data") from None
     try:
         content: dict[str, Any] = loadmat(path, squeeze_me=True, struct_as_record=False)
     except (OSError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
