@@ -78,7 +78,7 @@ def retrievals(
     workers: Workers = 2,
     runs: Runs = RUNS,
 ) -> None:
-    """Find what three models answer to one emoji of each group."""
+    """Find what four models answer to one emoji of each group."""
     from experiments.retrievals import find_retrievals
 
     print(find_retrievals(runs, workers=workers))

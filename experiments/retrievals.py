@@ -15,8 +15,8 @@ from happier.evaluation import retrieve
 from happier.runs import Run, read_run
 
 FILE = RESULTS / "retrievals.json"
-STUDY, MODELS = "emoji_main", ("NSM", "HAPPIER", "HAPPIER_S")
-ANSWERS = 8
+STUDY, MODELS = "emoji_main", ("NSM", "CSL", "HAPPIER", "HAPPIER_S")
+ANSWERS = 6
 SEED = 0
 
 

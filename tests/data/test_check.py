@@ -153,7 +153,9 @@ def test_command(small_manifest, tmp_path):
     path = small_manifest.write(tmp_path / "m.parquet")
     result = run(path)
     assert result.exit_code == 0
-    assert "12 images, nothing wrong" in result.output
+    assert "12 images of 2 kind > 4 item" in result.output
+    assert "    train: 6 images of 2 kind > 2 item\n" in result.output
+    assert result.output.endswith("nothing wrong\n")
     small_manifest.files()[0].unlink()
     before = path.read_bytes()
     result = run(path, "--fix")

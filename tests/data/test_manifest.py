@@ -82,6 +82,7 @@ def test_selections_keep_the_codes_of_the_whole(table):
         assert set(part.table["split"]) == {split}
         assert np.array_equal(part.labels(), manifest.labels()[frame["split"] == split])
         dense = part.taxonomy()
+        assert manifest.split_classes[split] == dense.num_classes
         for level, number in enumerate(dense.num_classes):
             assert set(dense.codes[:, level].tolist()) - {-1} == set(range(number))
     assert len(manifest.select(tuple(manifest.splits))) == len(manifest)

@@ -23,13 +23,21 @@ def test_every_study_can_be_run(name, monkeypatch):
     beyond = ("sup_ndcg", "sup_recall", "himulcon")
     rates = {name: ["optimizer.lr=1e-3"] for name in (*families, *beyond)}
     monkeypatch.setattr(study, "read_rates", lambda: {"emoji": rates, "wesnoth": rates})
-    for job in study.read_study(name).jobs:
+    one_seed = {job.overrides: job for job in study.read_study(name).jobs}
+    for job in one_seed.values():
         assert compose([*job.train_overrides(), "run=x"]).seed == job.seed
 
 
 def test_names_tell_runs_apart():
     jobs = [job for name in study.study_names() for job in study.read_study(name).jobs]
     assert len({job.result for job in jobs}) == len(set(jobs))
+
+
+def test_every_result_is_of_a_study():
+    known = {job.result for name in study.study_names() for job in study.read_study(name).jobs}
+    for result in study.RESULTS.glob("*/*.json"):
+        assert result in known, f"no study names {result}: remove it"
+        assert result.with_suffix(".parquet").is_file()
 
 
 def test_the_page_says_what_the_results_say():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -231,8 +231,7 @@ def check_data(
             for finding in report.findings
         ]
         told = {
-            "manifest": str(manifest),
-            "images": len(table),
+            **_described(table, manifest),
             "ok": not wrong,
             "findings": findings,
             "fixed": str(fixed) if fixed else None,
@@ -252,8 +251,8 @@ def check_data(
                 typer.echo(f"    and {len(report.left_out) - 10} more")
         elif fix:
             typer.echo("nothing to leave out; no manifest was written")
-        if not wrong:
-            typer.echo(f"{len(table)} images, nothing wrong")
+        _print(table, manifest)
+        typer.echo("something is wrong" if wrong else "nothing wrong")
     sys.exit(1 if wrong else 0)
 
 
@@ -265,12 +264,16 @@ def _described(manifest: Manifest, path: Path) -> dict[str, object]:
         "classes": list(manifest.taxonomy().num_classes),
         "images": len(manifest),
         "splits": manifest.splits,
+        "split_classes": {split: list(counts) for split, counts in manifest.split_classes.items()},
         "credits": manifest.credits,
     }
 
 
 def _print(manifest: Manifest, path: Path) -> None:
-    counts = zip(manifest.taxonomy().num_classes, manifest.levels, strict=True)
-    levels = " > ".join(f"{number:,} {level}" for number, level in counts)
-    splits = ", ".join(f"{split} {rows:,}" for split, rows in manifest.splits.items())
-    typer.echo(f"{path}: {len(manifest):,} images ({splits}); {levels}")
+    typer.echo(f"{path}: {len(manifest):,} images of {_levels(manifest, manifest.taxonomy().num_classes)}")
+    for split, counts in manifest.split_classes.items():
+        typer.echo(f"    {split}: {manifest.splits[split]:,} images of {_levels(manifest, counts)}")
+
+
+def _levels(manifest: Manifest, counts: Sequence[int]) -> str:
+    return " > ".join(f"{number:,} {level}" for number, level in zip(counts, manifest.levels, strict=True))

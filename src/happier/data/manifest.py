@@ -158,6 +158,11 @@ class Manifest:
         counts = self.table["split"].value_counts()
         return {split: int(counts[split]) for split in SPLITS if split in counts.index}
 
+    @property
+    def split_classes(self) -> dict[str, tuple[int, ...]]:
+        """Number of classes of each level, coarse first, among the rows of each split."""
+        return {split: self.select(split).taxonomy().num_classes for split in self.splits}
+
     def select(self, split: str | Sequence[str], *, test_set: str | None = None) -> Manifest:
         """Rows of one or several splits, in table order; label codes stay those of the whole manifest.
 
