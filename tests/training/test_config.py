@@ -53,8 +53,8 @@ def test_a_recipe_gives_losses_their_own_rates():
         given = OmegaConf.structured(config.optimizer)
         assert given == OmegaConf.merge(given, options)
         assert config.optimizer_defaults == {}
-    assert compose(["recipe=wesnoth", "loss=cluster"]).optimizer.lr == 2e-3
-    assert compose(["recipe=wesnoth", "loss=triplet", "optimizer.lr=0.5"]).optimizer.lr == 0.5
+    assert compose(["recipe=wesnoth", "loss=cluster"]).optimizer.lr == 4e-3
+    assert compose(["recipe=wesnoth", "loss=roadmap", "optimizer.lr=0.5"]).optimizer.lr == 0.5
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
