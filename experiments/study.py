@@ -18,9 +18,10 @@ two studies is run once: a run is known by its data and its overrides.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 
@@ -28,6 +29,7 @@ from happier.atomic import atomic_file
 from happier.errors import ConfigError
 from happier.training.compose import combinations
 
+Key = TypeVar("Key")
 HERE = Path(__file__).parent
 STUDIES, RESULTS, RATES = HERE / "studies", HERE / "results", HERE / "rates.yaml"
 # What a run has where its study says nothing. Recipes have the rates that were chosen in the end, which must
@@ -186,10 +188,13 @@ def read_rates() -> dict[str, dict[str, list[str]]]:
     return yaml.safe_load(RATES.read_text(encoding="utf-8")) or {} if RATES.is_file() else {}
 
 
+def first_of_the_best(values: Mapping[Key, float]) -> Key:
+    """The first that is level with the best, to `LEVEL`: in the order of the study."""
+    return next(key for key, value in values.items() if value >= max(values.values()) - LEVEL)
+
+
 def choose_rates(studies: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     """The learning rates of each loss with the best H-AP, by data set, written into ``rates.yaml``.
-
-    Of rates that are level with the best, to `LEVEL`, the one that the study names first is taken.
 
     Args:
         studies: which swept rates; where two have swept those of a loss, the later one counts.
@@ -206,7 +211,7 @@ def choose_rates(studies: Sequence[str]) -> dict[str, dict[str, list[str]]]:
             result = json.loads(job.result.read_text(encoding="utf-8"))
             found.setdefault(job.loss, {})[job] = float(result["summary"]["H-AP"])
         for loss, values in found.items():
-            best = next(job for job, value in values.items() if value >= max(values.values()) - LEVEL)
+            best = first_of_the_best(values)
             chosen.setdefault(study.data, {})[loss] = [text for text in best.overrides if _is_rate(text)]
     with atomic_file(RATES) as part:
         part.write_text(yaml.safe_dump(chosen), encoding="utf-8")

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from experiments.study import RESULTS, Job, read_study
+from experiments.study import RESULTS, Job, first_of_the_best, read_study
 from happier.evaluation.published import PUBLISHED
 
 RESAMPLES = 1000
@@ -114,7 +114,7 @@ def relevance_table(methods: dict[str, Figures]) -> list[list[str]]:
 
 
 def rate_table(methods: dict[str, Figures]) -> list[list[str]]:
-    """H-AP on held-out training classes at each rate that was swept, which the methods' names end in."""
+    """H-AP on held-out training classes at each rate, which the methods' names end in; the chosen in bold."""
     found: dict[str, dict[float, float]] = {}
     for name, one in methods.items():
         loss, rate = name.split(" lr=")
@@ -122,7 +122,7 @@ def rate_table(methods: dict[str, Figures]) -> list[list[str]]:
     rates = sorted({rate for values in found.values() for rate in values})
     rows = [["method", *(f"{rate:g}" for rate in rates)]]
     for name, values in found.items():
-        best = max(values, key=lambda rate: values[rate])
+        best = first_of_the_best(values)
         cells = {rate: f"{100 * value:.1f}" for rate, value in values.items()}
         cells[best] = f"**{cells[best]}**"
         rows.append([name, *(cells.get(rate, "") for rate in rates)])

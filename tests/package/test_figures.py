@@ -1,12 +1,16 @@
 """The documentation's pictures come from a command, and those in the repository are its work."""
 
+import importlib
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
+
+from happier.losses.surrogate import SigmoidSurrogate, step_surrogate
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -24,6 +28,26 @@ def make(*options):
 def test_the_worked_picture_is_up_to_date(tmp_path):
     make("--only", "ranking", "-o", tmp_path)
     assert (tmp_path / "h-ap.svg").read_text() == (IMAGES / "h-ap.svg").read_text()
+
+
+def test_the_picture_of_the_surrogates_shows_their_formulas(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "figures")
+    surrogates = importlib.import_module("surrogates")
+    t = np.array([-0.08, -0.005, 0.005, 0.03, 0.08])
+    sigmoid = 1 / (1 + np.exp(-t / 0.01))
+    lower, higher = surrogates.counted(step_surrogate("paper"), t)
+    expected = [*sigmoid[:2], *(sigmoid[2:4] + 0.5), 100 * 0.03 + 1 / (1 + np.exp(-5)) + 0.5]
+    np.testing.assert_allclose(lower, expected, atol=1e-9)
+    np.testing.assert_allclose(higher, [-0.8, -0.05, 0.625, 1, 1], atol=1e-9)
+    for counted in surrogates.counted(SigmoidSurrogate(0.01), t):
+        np.testing.assert_allclose(counted, sigmoid, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_picture_of_the_surrogates_is_drawn(tmp_path):
+    make("--only", "surrogates", "-o", tmp_path)
+    drawn, kept = ((folder / "surrogates.svg").read_text() for folder in (tmp_path, IMAGES))
+    assert drawn.count("<path") == kept.count("<path") > 10
 
 
 @pytest.mark.slow
