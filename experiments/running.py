@@ -7,8 +7,9 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -55,15 +56,30 @@ def run_directories(jobs: Mapping[str, Job], *, workers: int, runs: Path) -> dic
 def _side_by_side(task: Callable[[Job], str], jobs: Sequence[Job], workers: int) -> None:
     if not jobs:
         return
-    # Workers are new processes: they read it when they load their libraries.
-    os.environ |= {**training_environment(threads=1), "NUMBA_NUM_THREADS": "1"}
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent) as pool:
+    pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent)
+    with _one_thread_each(), pool:
         try:
             done = [pool.submit(task, job) for job in jobs]
             for number, future in enumerate(as_completed(done), start=1):
                 print(f"{number}/{len(jobs)}  {future.result()}", flush=True)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """The environment of workers, who read it when they load their libraries; afterwards it is as it was."""
+    wanted = {**training_environment(threads=1), "NUMBA_NUM_THREADS": "1"}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ |= wanted
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _end_with_parent() -> None:

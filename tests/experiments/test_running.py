@@ -1,6 +1,7 @@
 """From studies to a page, with runs of seconds."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -84,10 +85,11 @@ def test_a_method_that_names_a_rate_takes_no_tuned_one(tiny):
 
 def test_weights_that_are_not_there_are_trained_again(tiny, capfd):
     job = study.read_study("tiny").methods["NSM"][0]
-    before = job.result.read_text()
+    before, environment = job.result.read_text(), dict(os.environ)
     found = running.run_directories({"NSM": job}, workers=1, runs=tiny / "anew")["NSM"]
     assert (found / "model.json").is_file() and not (found / "checkpoint").exists()
     assert job.result.read_text() == before, "figures that stand are left as they are"
+    assert dict(os.environ) == environment, "one thread is for the workers, not for whoever asks"
     assert "1/1  emoji nsm" in capfd.readouterr().out
     running.run_directories({"NSM": job}, workers=1, runs=tiny / "anew")
     assert not capfd.readouterr().out, "trained once"
