@@ -208,7 +208,7 @@ def _own_manifest(data: Path, out: Path) -> Path:
 def _job(
     loss: str, manifest: Path, out: Path, budget: Budget, seed: int, epochs: int | None, *, own: bool
 ) -> Job:
-    """The run of one loss; all losses get the same images, batches, steps and rates."""
+    """The run of one loss; all losses get the same images, batches and steps."""
     directory = out / loss
     overrides = [
         f"recipe={'folder' if own else 'emoji'}",
