@@ -28,7 +28,8 @@ def find_retrievals(runs: Path, *, workers: int) -> Path:
         workers: processes side by side, where runs have to be trained.
     """
     directories = run_directories(first_jobs(STUDY, MODELS), workers=workers, runs=runs)
-    found = answers({name: read_run(directory, split="test") for name, directory in directories.items()})
+    read = {name: read_run(directory, split="test") for name, directory in directories.items()}
+    found = {"answers": answers(read), "related": {name: related(run) for name, run in read.items()}}
     with atomic_file(FILE) as part:
         part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return FILE
@@ -56,6 +57,12 @@ def answers(runs: dict[str, Run]) -> list[dict[str, Any]]:
         }
         for row, query in enumerate(queries)
     ]
+
+
+def related(run: Run) -> float:
+    """Share of the first answers that are of the query's coarsest class, over all queries."""
+    found = retrieve(run.vectors, run.manifest.labels(), k=ANSWERS)
+    return round(float((found.levels > 0).mean()), 4)
 
 
 def character(path: str) -> str:

@@ -143,20 +143,16 @@ def gradient_table(model: str) -> list[list[str]]:
 def retrieval_table() -> list[list[str]]:
     """The first answers of each model to some queries; what shares nothing with the query in brackets."""
     found = json.loads((RESULTS / "retrievals.json").read_text(encoding="utf-8"))
-    models = list(found[0]["answers"])
+    models = list(found["related"])
     rows = [["group", "query", *models]]
-    for one in found:
+    for one in found["answers"]:
         cells = [
             " ".join(text if level else f"({text})" for text, level in one["answers"][name])
             for name in models
         ]
         rows.append([one["group"], one["query"], *cells])
-    related = [
-        sum(level > 0 for one in found for _, level in one["answers"][name])
-        / sum(len(one["answers"][name]) for one in found)
-        for name in models
-    ]
-    return [*rows, ["of the same group", "", *(f"{share:.0%}" for share in related)]]
+    shares = [f"{found['related'][name]:.0%}" for name in models]
+    return [*rows, ["of the same group, over all queries", "", *shares]]
 
 
 def published_table(data: str) -> list[list[str]]:

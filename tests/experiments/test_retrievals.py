@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.retrievals import answers, character
+from experiments.retrievals import ANSWERS, answers, character, related
 from happier.data import Manifest
 from happier.runs import Run
 
@@ -44,3 +44,11 @@ def test_answers_stand_in_order_with_their_levels(manifest):
     assert [level for _, level in animals["answers"]["right"][:3]] == [2, 1, 1]
     assert animals["answers"]["right"][0][0] == animals["query"]
     assert [level for _, level in animals["answers"]["wrong"][:3]] != [2, 1, 1]
+
+
+def test_related_answers_are_counted_over_all_queries(manifest):
+    right = np.repeat(np.eye(4, dtype=np.float32), 2, axis=0)
+    right[:4, 0] += 0.5
+    right[4:, 2] += 0.5
+    # Three of the others are of the same group, and every model ranks them first.
+    assert related(Run("x", "right", right, manifest)) == pytest.approx(3 / ANSWERS)
