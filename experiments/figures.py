@@ -21,7 +21,7 @@ from happier.report.figures import STYLE
 from happier.runs import read_run
 
 MAIN = {"emoji": "emoji_main", "Wesnoth": "wesnoth_main"}
-# What a loss knows of the hierarchy, and its colour; the first that a loss is in counts.
+# What a loss knows of the hierarchy, and its colour.
 FINE = ("triplet", "nsm", "proxy_nca", "smooth_ap", "roadmap")
 KINDS = {"fine level only": "#8d99a8", "all levels": "#2f6fb5", "HAPPIER": "#d4572a"}
 # The sweeps: name of the file and of what is swept, and the study.
