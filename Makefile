@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test test-fast lint types format docs figures clean
+.PHONY: help setup browser demo test test-fast test-milvus lint types format docs reliability figures clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -31,7 +31,11 @@ demo: $(STAMP) ## Real images, three models, one page to look at (some 15 minute
 	$(BIN)/happier demo
 
 test: $(STAMP) browser lint types ## Lint, types and all tests: what CI runs
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=
+	@echo "Covered, lines and branches: $$($(BIN)/coverage report --format=total) %"
+
+test-milvus: $(STAMP) ## The search engine against a real Milvus server, in a venv of its own
+	MILVUS_SERVER_TESTS=1 $(BIN)/python -m pytest tests/search -k server
 
 test-fast: $(STAMP) ## The tests that are not marked slow
 	$(BIN)/python -m pytest -n 2 -m "not slow"
@@ -39,6 +43,8 @@ test-fast: $(STAMP) ## The tests that are not marked slow
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -49,6 +55,9 @@ format: $(STAMP) ## Format and fix what can be fixed by machine
 
 docs: $(STAMP) ## Build the documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+reliability: $(STAMP) ## Kill, pair and damage everything that writes; writes docs/reliability.md
+	OMP_NUM_THREADS=1 PYTHONPATH=tests/support $(BIN)/python -m reliability
 
 figures: $(STAMP) browser ## Make the pictures of the documentation anew
 	$(BIN)/python docs/figures

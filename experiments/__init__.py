@@ -1,1 +1,1 @@
-"""The paper's experiments on real images that come by package: studies, runs, tables, figures."""
+"""The paper's experiments on real images from packages: studies, runs, tables, figures."""

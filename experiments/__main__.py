@@ -29,7 +29,7 @@ def run(
     methods: Annotated[list[str] | None, typer.Option("--method", help="Only these methods.")] = None,
     seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only these seeds.")] = None,
 ) -> None:
-    """Run what the studies lack, in their order; stop it at any moment and run it again."""
+    """Run the missing runs of the studies, in order; it can be stopped at any time and run again."""
     from experiments.running import run_jobs
     from experiments.study import read_study
 
@@ -39,14 +39,14 @@ def run(
 
 @app.command()
 def tables(
-    page: Annotated[Path, typer.Option(help="Page whose marked tables are made anew.")] = Path(
+    page: Annotated[Path, typer.Option(help="Page whose marked tables are regenerated.")] = Path(
         "docs/results.md"
     ),
 ) -> None:
-    """Make the tables of a page anew from the results."""
+    """Regenerate the tables of a page from the results."""
     from experiments.tables import fill_page
 
-    print(f"{page}: {'made anew' if fill_page(page) else 'nothing changed'}")
+    print(f"{page}: {'regenerated' if fill_page(page) else 'nothing changed'}")
 
 
 @app.command()
@@ -55,7 +55,7 @@ def figures(
     workers: Workers = 2,
     runs: Runs = RUNS,
 ) -> None:
-    """Draw the figures; trains what the maps need where it is not there."""
+    """Draw the figures; trains missing runs that the maps need."""
     from experiments.figures import write_figures
 
     for path in write_figures(folder, runs, workers=workers):

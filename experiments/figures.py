@@ -16,12 +16,12 @@ from experiments.running import run_directories
 from experiments.study import first_jobs
 from experiments.tables import Figures, read_figures
 from happier.report.class_map import class_means, tsne, turned_towards
-from happier.report.colours import COARSE_COLOURS
+from happier.report.class_map_colours import COARSE_COLOURS
 from happier.report.figures import STYLE
 from happier.runs import read_run
 
 MAIN = {"emoji": "emoji_main", "Wesnoth": "wesnoth_main"}
-# What a loss knows of the hierarchy, and its colour.
+# What a loss uses of the hierarchy, and its colour.
 FINE = ("triplet", "nsm", "proxy_nca", "smooth_ap", "roadmap")
 KINDS = {"fine level only": "#8d99a8", "all levels": "#2f6fb5", "HAPPIER": "#d4572a"}
 # The sweeps: name of the file and of what is swept, and the study.
@@ -34,7 +34,7 @@ PERPLEXITY = 30.0
 
 
 def write_figures(folder: Path, runs: Path, *, workers: int) -> Iterator[Path]:
-    """Draw every figure and name its file.
+    """Draw every figure and yield its file.
 
     Args:
         folder: where the SVG files go.
@@ -54,7 +54,7 @@ def write_figures(folder: Path, runs: Path, *, workers: int) -> Iterator[Path]:
 
 
 def _methods(studies: dict[str, dict[str, Figures]]) -> Figure:
-    """H-AP of every method: a small dot for each seed, a large one for their mean; one panel a data set."""
+    """H-AP of every method: a small dot for each seed, a large one for their mean; one panel per data set."""
     figure = Figure(figsize=(7.6, 4.0), layout="constrained")
     panels = figure.subplots(1, len(studies), sharey=True, squeeze=False)[0]
     for axes, (title, methods) in zip(panels, studies.items(), strict=True):
@@ -81,7 +81,7 @@ def _kind(loss: str) -> str:
 def _sweep(methods: dict[str, Figures], swept: str) -> Figure:
     """H-AP and the levels' AP over the swept values, which the methods' names end in; bars span the seeds."""
     values = [float(name.split("=")[-1]) for name in methods]
-    summary = next(iter(methods.values())).results[0]["summary"]
+    summary = next(iter(methods.values())).results[0].summary
     metrics = ["H-AP", *(name for name in summary if name.startswith("AP/"))]
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
     axes = figure.subplots()

@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from experiments.results import RESULTS
 from experiments.running import run_directories
-from experiments.study import RESULTS, first_jobs
-from happier.atomic import atomic_file
+from experiments.study import first_jobs
 from happier.data import MPerClassBatchSampler
 from happier.losses.hap import level_counts
-from happier.losses.loss import shared_levels
 from happier.losses.objective import Objective
 from happier.losses.ranking import ranking_loss
 from happier.losses.surrogate import SigmoidSurrogate, Surrogate, step_surrogate
 from happier.relevance import HierarchyRelevance
 from happier.runs import read_run
+from happier.storage.atomic import atomic_file
+from happier.taxonomy import shared_levels
 
 SURROGATES: dict[str, Surrogate] = {
     "step (HAPPIER)": step_surrogate("paper"),
@@ -28,17 +29,17 @@ SURROGATES: dict[str, Surrogate] = {
     "sigmoid, τ = 0.05": SigmoidSurrogate(0.05),
 }
 FILE = RESULTS / "gradients.json"
-# A model that knows fine classes only, as at the start of a training, and one that HAPPIER trained.
+# A model of fine classes only, as at the start of a training, and one trained with HAPPIER.
 STUDY, MODELS = "emoji_main", ("NSM", "HAPPIER")
 BATCHES, BATCH, PER_CLASS = 20, 128, 4
 
 
 def measure_gradients(runs: Path, *, workers: int) -> Path:
-    """Of each surrogate, how its gradient is spread over the pairs of a batch; the file that holds it.
+    """Measure how each surrogate's gradient is spread over the pairs of a batch; returns the file.
 
     Args:
-        runs: folder of the run directories; the first seed of `MODELS` is looked at.
-        workers: processes side by side, where runs have to be trained.
+        runs: folder of the run directories; the first seed of `MODELS` is used.
+        workers: parallel processes, where runs have to be trained.
     """
     directories = run_directories(first_jobs(STUDY, MODELS), workers=workers, runs=runs)
     found = {name: _measure(directory) for name, directory in directories.items()}
@@ -87,7 +88,7 @@ def spread(
         counts = level_counts(levels, labels.shape[1])
         leaf = scores.clone().requires_grad_()
         objective = Objective.ap(counts, HierarchyRelevance()(counts))
-        ranking_loss(leaf, levels, objective, surrogate).backward()
+        ranking_loss(leaf, levels, objective, surrogate).backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
         gradient = leaf.grad.double()
         total += float(gradient.abs().sum())

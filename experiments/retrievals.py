@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from experiments.results import RESULTS
 from experiments.running import run_directories
-from experiments.study import RESULTS, first_jobs
-from happier.atomic import atomic_file
+from experiments.study import first_jobs
 from happier.evaluation import retrieve
 from happier.runs import Run, read_run
+from happier.storage.atomic import atomic_file
 
 FILE = RESULTS / "retrievals.json"
 STUDY, MODELS = "emoji_main", ("NSM", "CSL", "HAPPIER", "HAPPIER_S")
@@ -21,11 +22,11 @@ SEED = 0
 
 
 def find_retrievals(runs: Path, *, workers: int) -> Path:
-    """First answers of the first seed of each model to the same queries; the file that holds them.
+    """First answers of the first seed of each model to the same queries; returns their file.
 
     Args:
         runs: folder of the run directories.
-        workers: processes side by side, where runs have to be trained.
+        workers: parallel processes, where runs have to be trained.
     """
     directories = run_directories(first_jobs(STUDY, MODELS), workers=workers, runs=runs)
     read = {name: read_run(directory, split="test") for name, directory in directories.items()}
@@ -68,5 +69,5 @@ def related(run: Run) -> float:
 def character(path: str) -> str:
     """The emoji that an image shows: its folder is named after the code points."""
     points = [int(point, 16) for point in PurePath(path).parent.name.split("-")]
-    # Characters that are older than emoji are drawn as text unless told otherwise.
+    # Characters that are older than emoji are drawn as text by default.
     return "".join(map(chr, points)) + ("\ufe0f" if points[0] < 0x1F000 and len(points) == 1 else "")

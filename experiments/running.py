@@ -1,8 +1,7 @@
-"""Jobs -> figures: train, embed, evaluate; several side by side, each on one core, and none twice."""
+"""Jobs -> figures: train, embed, evaluate; several in parallel, each on one core."""
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -17,36 +16,34 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from experiments.results import RunResult, add_result, find_result
 from experiments.study import Job
-from happier.atomic import atomic_file
 from happier.data import Manifest, fetch
 from happier.demo.training import training_environment
 from happier.evaluation.dyml import RetrievalSet, dyml_protocol
 from happier.evaluation.protocol import evaluate_manifest
 
-# Metrics of the paper's tables; the rest of a summary can be had again from the run.
+# Metrics of the paper's tables; the rest of a summary can be recomputed from the run.
 KINDS = ("H-AP", "ASI", "NDCG", "AP/", "R@1/", "severity@1", "severity@10", "first_mistake", "tied_queries")
 DYML_SEED = 0
 
 
 def run_jobs(jobs: Sequence[Job], *, workers: int, runs: Path) -> None:
-    """Run the jobs that have no result yet, telling of each when it is done.
+    """Run the jobs that have no result yet, printing a line for each finished one.
 
     Args:
         jobs: what to run.
-        workers: processes side by side; each uses one core.
-        runs: folder of the run directories, where a job that was cut off goes on.
+        workers: parallel processes; each uses one core.
+        runs: folder of the run directories, where an interrupted job continues.
     """
-    missing = [job for job in jobs if not job.result.is_file()]
+    missing = [job for job in jobs if find_result(job) is None]
     print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are done", flush=True)
     _side_by_side(partial(run_job, runs=runs), missing, workers)
 
 
 def run_directories(jobs: Mapping[str, Job], *, workers: int, runs: Path) -> dict[str, Path]:
-    """The run directory of each job, trained where it is not there: results are kept, weights are not."""
+    """The run directory of each job, trained if missing: only results are stored, not weights."""
     directories = {name: runs / job.folder / job.name for name, job in jobs.items()}
     missing = [job for name, job in jobs.items() if not _is_trained(directories[name])]
     _side_by_side(partial(_train, runs=runs), missing, workers)
@@ -68,7 +65,7 @@ def _side_by_side(task: Callable[[Job], str], jobs: Sequence[Job], workers: int)
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """The environment of workers, who read it when they load their libraries; afterwards it is as it was."""
+    """Set the environment for workers, which read it when they load their libraries; then restore it."""
     wanted = {**training_environment(threads=1), "NUMBA_NUM_THREADS": "1"}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ |= wanted
@@ -83,7 +80,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would train on, and then the jobs that were waiting."""
+    """End with the parent: a worker whose parent was killed would go on to train the queued jobs."""
     parent = os.getppid()
 
     def watch() -> None:
@@ -95,7 +92,7 @@ def _end_with_parent() -> None:
 
 
 def run_job(job: Job, *, runs: Path) -> str:
-    """Train and evaluate one run, write its figures, and say them in a line."""
+    """Train and evaluate one run, write its figures, and return a line about them."""
     from happier.runs import read_run
 
     started = time.perf_counter()
@@ -103,23 +100,18 @@ def run_job(job: Job, *, runs: Path) -> str:
     seconds = time.perf_counter() - started
     run = read_run(runs / job.folder / job.name, split=job.split)
     result = evaluate_manifest(run.vectors, run.manifest, split=job.split).results[0]
-    figures = {
-        "data": job.data,
-        "split": job.split,
-        "overrides": [*job.overrides, f"seed={job.seed}"],
+    details = {
         "learning_rate": run.config["optimizer"]["lr"],
         "epochs": run.config["training"]["epochs"],
         "batch_size": run.config["training"]["batch_size"],
-        "summary": {
-            name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)
-        },
         "queries": result.summary["queries"],
-        "dyml": {} if job.val else {name: round(v, 6) for name, v in dyml_figures(run).items()},
         "fingerprint": run.fingerprint,
         "seconds": round(seconds, 1),
         "machine": platform.machine(),
     }
-    _write(job, figures, result.per_query["H-AP"])
+    summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
+    dyml = {} if job.val else {name: round(value, 6) for name, value in dyml_figures(run).items()}
+    add_result(job, RunResult(summary, dyml, result.per_query["H-AP"], details))
     return f"{said}, H-AP {100 * result.summary['H-AP']:.2f}"
 
 
@@ -128,7 +120,7 @@ def _is_trained(directory: Path) -> bool:
 
 
 def _train(job: Job, *, runs: Path) -> str:
-    """Train a run that is not trained yet, or go on with it, and say so in a line."""
+    """Train a run, or continue it, and return a line about it."""
     from happier.training.compose import compose, quoted
     from happier.training.loop import train
 
@@ -141,7 +133,7 @@ def _train(job: Job, *, runs: Path) -> str:
                 f"run={quoted(directory)}",
                 f"data.manifest={quoted(fetch(job.data, val=job.val))}",
                 "data.workers=0",
-                "evaluation.every=0",  # the last weights count; nothing is chosen on what is evaluated
+                "evaluation.every=0",  # the last weights are used; nothing is chosen on what is evaluated
                 "training.tensorboard=false",
             ]
         )
@@ -173,12 +165,3 @@ def dyml_figures(run: Any) -> dict[str, float]:
             labels[gallery][:, [level]],
         )
     return dyml_protocol(sets).summary
-
-
-def _write(job: Job, figures: dict[str, Any], per_query: np.ndarray) -> None:
-    """The figures last: where they are, the H-AP of every query is too."""
-    job.result.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(job.result.with_suffix(".parquet")) as part:
-        pq.write_table(pa.table({"H-AP": per_query.astype(np.float32)}), part, compression="zstd")
-    with atomic_file(job.result) as part:
-        part.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -11,13 +11,12 @@
       NSM: {overrides: [loss=nsm], seeds: [0]}
       rate: [loss=nsm, "optimizer.lr=5e-4,1e-3"]     # a sweep: one method for each value
 
-A method that names no learning rate takes those that were tuned for its family of losses. The same run in
-two studies is run once: a run is known by its data and its overrides.
+A method without a learning rate takes those that were tuned for its family of losses. The same run in two
+studies is run once: a run is identified by its data and its overrides.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,17 +24,18 @@ from typing import TypeVar
 
 import yaml
 
-from happier.atomic import atomic_file
+from experiments.results import find_result
 from happier.errors import ConfigError
+from happier.storage.atomic import atomic_file
 from happier.training.compose import combinations
 
 Key = TypeVar("Key")
 HERE = Path(__file__).parent
-STUDIES, RESULTS, RATES = HERE / "studies", HERE / "results", HERE / "rates.yaml"
-# What a run has where its study says nothing. Recipes have the rates that were chosen in the end, which must
-# not change what the runs were that chose them.
+STUDIES, RATES = HERE / "studies", HERE / "rates.yaml"
+# Defaults of a run where its study sets nothing. Recipes have the rates that were finally chosen, which must
+# not change the runs that chose them.
 UNSAID = ("optimizer.proxies.lr=0.05",)
-# H-AP by which two rates must differ to count as different: about what the seeds of a method differ by.
+# H-AP by which two rates must differ to count as different: about the spread over a method's seeds.
 LEVEL = 0.005
 # Losses that are variants of another and train at its learning rate.
 FAMILIES = {
@@ -65,7 +65,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What the run is called: its overrides in short, ``happier,alpha=5,seed=0``."""
+        """Name of the run: its overrides in short, ``happier,alpha=5,seed=0``."""
         parts = [text.removeprefix("loss=").removeprefix("loss.") for text in self.overrides]
         return ",".join([*parts, f"seed={self.seed}"])
 
@@ -76,13 +76,8 @@ class Job:
 
     @property
     def folder(self) -> str:
-        """Runs of the same data and split stand together."""
+        """Runs of the same data and split are stored together."""
         return f"{self.data}-val" if self.val else self.data
-
-    @property
-    def result(self) -> Path:
-        """The file of its figures."""
-        return RESULTS / self.folder / f"{self.name}.json"
 
     @property
     def loss(self) -> str:
@@ -120,7 +115,7 @@ class Study:
 
     @property
     def jobs(self) -> list[Job]:
-        """All jobs, the first seed of every method first: when cut off, there is something of everything."""
+        """All jobs, the first seed of every method first: an interruption leaves some of each."""
         jobs = {job: None for jobs in self.methods.values() for job in jobs}
         return sorted(jobs, key=lambda job: job.seed)
 
@@ -189,7 +184,7 @@ def read_rates() -> dict[str, dict[str, list[str]]]:
 
 
 def first_of_the_best(values: Mapping[Key, float]) -> Key:
-    """The first that is level with the best, to `LEVEL`: in the order of the study."""
+    """The first, in the order of the study, that is within `LEVEL` of the best."""
     return next(key for key, value in values.items() if value >= max(values.values()) - LEVEL)
 
 
@@ -204,12 +199,15 @@ def choose_rates(studies: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     """
     chosen = read_rates()
     for study in map(read_study, studies):
-        if missing := [job.name for job in study.jobs if not job.result.is_file()]:
-            raise ConfigError(f"{study.name} has not run {', '.join(missing)}")
         found: dict[str, dict[Job, float]] = {}
+        missing = []
         for job in study.jobs:
-            result = json.loads(job.result.read_text(encoding="utf-8"))
-            found.setdefault(job.loss, {})[job] = float(result["summary"]["H-AP"])
+            if result := find_result(job):
+                found.setdefault(job.loss, {})[job] = result.summary["H-AP"]
+            else:
+                missing.append(job.name)
+        if missing:
+            raise ConfigError(f"{study.name} has not run {', '.join(missing)}")
         for loss, values in found.items():
             best = first_of_the_best(values)
             chosen.setdefault(study.data, {})[loss] = [text for text in best.overrides if _is_rate(text)]
@@ -219,10 +217,29 @@ def choose_rates(studies: Sequence[str]) -> dict[str, dict[str, list[str]]]:
 
 
 def _ordered(overrides: Sequence[str]) -> tuple[str, ...]:
-    """The loss, its options, the rest: a run has one name, in whatever order a study gives its parts."""
-    return tuple(
-        sorted(overrides, key=lambda text: (not text.startswith("loss"), "." in text.split("=")[0], text))
+    """The loss, its options, the rest, each number in one spelling: a run has one name in all studies."""
+    spelt = (
+        "=".join((name, _spelt(value))) for name, _, value in (text.partition("=") for text in overrides)
     )
+    return tuple(
+        sorted(spelt, key=lambda text: (not text.startswith("loss"), "." in text.split("=")[0], text))
+    )
+
+
+def _spelt(value: str) -> str:
+    """A number in its plain form.
+
+    >>> _spelt("5e-4"), _spelt("0.0005"), _spelt("128"), _spelt("sigmoid")
+    ('0.0005', '0.0005', '128', 'sigmoid')
+    """
+    try:
+        return str(int(value))
+    except ValueError:
+        pass
+    try:
+        return repr(float(value))
+    except ValueError:
+        return value
 
 
 def _is_rate(override: str) -> bool:
@@ -230,7 +247,7 @@ def _is_rate(override: str) -> bool:
 
 
 def _rates(overrides: Sequence[str], tuned: dict[str, list[str]]) -> list[str]:
-    """The rates of the loss's family, where none is named: part of what a run is known by."""
+    """The rates of the loss's family, where none is named: part of a run's identity."""
     loss = next(text.removeprefix("loss=") for text in overrides if text.startswith("loss="))
     family = FAMILIES.get(loss, loss).removeprefix("sum_")
     return [] if any(map(_is_rate, overrides)) else tuned.get(family, [])

@@ -17,16 +17,17 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.parquet as pq
 
-from experiments.study import RESULTS, Job, first_of_the_best, read_study
-from happier.evaluation.published import PUBLISHED
+from experiments.results import RESULTS, RunResult, find_result
+from experiments.study import Job, first_of_the_best, read_study
+from happier.evaluation.paper_tables import PUBLISHED
 
 RESAMPLES = 1000
+Part = Literal["summary", "dyml"]
 _MARKED = re.compile(r"(<!-- table: (\S+) (\S+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 
 
@@ -43,33 +44,32 @@ class Figures:
     jobs: tuple[Job, ...]
 
     @cached_property
-    def results(self) -> list[dict[str, Any]]:
-        """The content of each run's file."""
-        return [json.loads(job.result.read_text(encoding="utf-8")) for job in self.jobs]
+    def results(self) -> list[RunResult]:
+        """The result of each run."""
+        return [result for job in self.jobs if (result := find_result(job)) is not None]
 
-    def values(self, metric: str, part: str = "summary") -> list[float]:
+    def values(self, metric: str, part: Part = "summary") -> list[float]:
         """A metric of each run."""
-        return [result[part][metric] for result in self.results]
+        return [(result.dyml if part == "dyml" else result.summary)[metric] for result in self.results]
 
-    def mean(self, metric: str, part: str = "summary") -> float:
+    def mean(self, metric: str) -> float:
         """A metric's mean over the runs."""
-        return fmean(self.values(metric, part))
+        return fmean(self.values(metric))
 
     def weighted_ap(self) -> list[float]:
         """Plain mean of the levels' AP of each run."""
-        return [fmean(v for n, v in r["summary"].items() if n.startswith("AP/")) for r in self.results]
+        return [fmean(v for n, v in result.summary.items() if n.startswith("AP/")) for result in self.results]
 
     @cached_property
     def per_query(self) -> dict[int, npt.NDArray[np.float64]]:
         """H-AP of each query, by seed."""
-        files = {job.seed: job.result.with_suffix(".parquet") for job in self.jobs}
-        return {s: pq.read_table(file)["H-AP"].to_numpy().astype(np.float64) for s, file in files.items()}
+        return {job.seed: result.h_ap for job, result in zip(self.jobs, self.results, strict=True)}
 
 
 def read_figures(study: str) -> dict[str, Figures]:
     """The methods of a study that have results."""
     found = {
-        name: Figures(name, tuple(job for job in jobs if job.result.is_file()))
+        name: Figures(name, tuple(job for job in jobs if find_result(job) is not None))
         for name, jobs in read_study(study).methods.items()
     }
     return {name: figures for name, figures in found.items() if figures.jobs}
@@ -86,7 +86,7 @@ def hierarchical_table(methods: dict[str, Figures], reference: str) -> list[list
 
 def level_table(methods: dict[str, Figures]) -> list[list[str]]:
     """Tables 2 and 3: R@1 and AP of each level, coarse to fine, and how bad the first answers are."""
-    first = next(iter(methods.values())).results[0]["summary"]
+    first = next(iter(methods.values())).results[0].summary
     names = [name.removeprefix("AP/") for name in first if name.startswith("AP/")]
     metrics = [f"R@1/{names[-1]}", *(f"AP/{name}" for name in names)]
     distances = ["severity@1", "severity@10"]
@@ -173,7 +173,7 @@ TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
 
 
 def fill(text: str) -> str:
-    """The same page with every marked table made anew from the results."""
+    """The same page with every marked table regenerated from the results."""
 
     def table(match: re.Match[str]) -> str:
         head, study, kind, _, end = match.groups()
@@ -198,7 +198,7 @@ def _table(study: str, kind: str) -> str:
 
 
 def fill_page(path: Path) -> bool:
-    """Fill the tables of a page; whether anything changed."""
+    """Fill the tables of a page; returns whether anything changed."""
     before = path.read_text(encoding="utf-8")
     after = fill(before)
     if after != before:
@@ -207,14 +207,18 @@ def fill_page(path: Path) -> bool:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first row is its head, and all columns but the first stand to the right."""
+    """A Markdown table; the first row is its head, and all columns but the first are right-aligned."""
     lines = [" | ".join(row) for row in rows]
     lines.insert(1, " | ".join(["---", *("---:" for _ in rows[0][1:])]))
     return "".join(f"| {line} |\n" for line in lines)
 
 
 def _column(
-    methods: dict[str, Figures], metric: str, part: str = "summary", *, severity: bool = False
+    methods: dict[str, Figures],
+    metric: str,
+    part: Literal["summary", "dyml"] = "summary",
+    *,
+    severity: bool = False,
 ) -> list[str]:
     """A metric of every method, the best one bold; a severity is a distance, best where it is small."""
     values = [one.values(metric, part) for one in methods.values()]
@@ -249,7 +253,7 @@ def difference(
 
 @cache
 def _shares(number: int) -> npt.NDArray[np.float64]:
-    """How often each of some things is drawn when as many are drawn with return, as shares, many times."""
+    """Bootstrap weights: how often each item is drawn with replacement, as shares, for each resample."""
     generator = np.random.default_rng(number)
     return generator.multinomial(number, np.full(number, 1 / number), size=RESAMPLES) / number
 

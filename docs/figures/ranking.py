@@ -10,7 +10,7 @@ from shapes import COLOURS, outline
 
 from happier import LevelRelevance
 from happier.metrics import average_precision, h_ap, hierarchical_rank
-from happier.palette import palette, text_on
+from happier.report.level_colours import palette, text_on
 
 # (family, shape, colour) of the query, of the gallery, and two orders of that gallery.
 QUERY = ("round", "circle", "yellow")

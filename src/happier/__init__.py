@@ -1,10 +1,10 @@
 """Hierarchical image retrieval: exact evaluation, losses, training, reports and search."""
 
 from importlib import import_module
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 from happier.errors import HappierError
+from happier.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from happier import data as data
@@ -12,12 +12,11 @@ if TYPE_CHECKING:
     from happier import search as search
     from happier import torchmetrics as torchmetrics
     from happier.encoder import Encoder
-    from happier.evaluation import compare, evaluate, evaluate_ranking
+    from happier.evaluation.evaluate import evaluate, evaluate_ranking
+    from happier.evaluation.result import compare
     from happier.metrics import graded_h_ap
     from happier.relevance import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
     from happier.taxonomy import Taxonomy
-
-__version__ = _version("happier")
 
 __all__ = [
     "Encoder",
@@ -32,7 +31,7 @@ __all__ = [
     "graded_h_ap",
 ]
 
-# Loaded when first asked for: the metrics need no optional dependency, and `happier --help` no torch.
+# Imported on first access: the metrics need no optional dependency, and `happier --help` no torch.
 _HOME = {
     "Encoder": "happier.encoder",
     "HierarchyRelevance": "happier.relevance",

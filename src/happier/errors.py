@@ -1,4 +1,4 @@
-"""Everything that a user can cause, as one tree.
+"""All errors that a user can cause, as one tree.
 
     HappierError
     ├── InputError            arrays: shape, dtype, NaN, empty
@@ -9,13 +9,55 @@
     │   ├── ManifestError
     │   ├── ImageError
     │   └── FetchError
+    ├── BusyError             another command is changing the same thing
     ├── ConfigError           a training configuration
     ├── CheckpointError       a checkpoint or model file
-    ├── TrainingError         a run that cannot go on
+    ├── TrainingError         a run that cannot continue
     └── SearchError           an index
 
 The command line prints any of them in one line and exits with code 2.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: object, known: Iterable[object]) -> str:
+    """A hint at the nearest known name, to append to an error message; empty if none is near.
+
+    Names are compared without regard to case. A name of several parts, ``group.key``, is also found by its
+    last part.
+
+    Args:
+        name: what was given.
+        known: what could have been given.
+
+    >>> did_you_mean("hapier", ["happier", "nsm"])
+    " (did you mean 'happier'?)"
+    >>> did_you_mean("Training.epochs", ["training.epochs"]), did_you_mean("epochs", ["training.epochs"])
+    (" (did you mean 'training.epochs'?)", " (did you mean 'training.epochs'?)")
+    >>> did_you_mean("xyz", ["happier"])
+    ''
+    """
+    given = str(name)
+    names = {str(entry).casefold(): str(entry) for entry in known if str(entry) != given}
+    close = get_close_matches(given.casefold(), names, n=1, cutoff=0.5)
+    if not close:
+        last = given.casefold().rsplit(".", 1)[-1]
+        close = [entry for entry in names if entry.rsplit(".", 1)[-1] == last][:1]
+    return f" (did you mean {names[close[0]]!r}?)" if close else ""
+
+
+def first_line(error: BaseException) -> str:
+    r"""The first non-empty line of an error's message, or its class where there is none.
+
+    >>> first_line(ValueError("not a number\nhint: ...")), first_line(EOFError())
+    ('not a number', 'EOFError')
+    """
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)
 
 
 class HappierError(Exception):
@@ -42,7 +84,7 @@ class MissingExtraError(HappierError, ImportError):
 
 
 class DataError(HappierError):
-    """A data set on disk is not as it should be."""
+    """A data set on disk is faulty."""
 
 
 class ManifestError(DataError, ValueError):
@@ -57,6 +99,10 @@ class FetchError(DataError):
     """A data set cannot be fetched."""
 
 
+class BusyError(HappierError):
+    """Another command is changing the same directory."""
+
+
 class ConfigError(HappierError, ValueError):
     """A training configuration has faults; the message lists them all."""
 
@@ -66,8 +112,8 @@ class CheckpointError(HappierError):
 
 
 class TrainingError(HappierError):
-    """A training run cannot go on."""
+    """A training run cannot continue."""
 
 
 class SearchError(HappierError):
-    """An index cannot be built, read or asked."""
+    """An index cannot be built, read or searched."""

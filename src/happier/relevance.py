@@ -21,7 +21,7 @@ Array = TypeVar("Array", np.ndarray[Any, np.dtype[Any]], torch.Tensor)
 
 @runtime_checkable
 class Relevance(Protocol):
-    """What turns level counts into relevances; implement it for a relevance of your own."""
+    """Turns level counts into relevances; implement it for a relevance of your own."""
 
     @property
     def count_query(self) -> bool:

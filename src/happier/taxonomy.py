@@ -2,7 +2,7 @@
 
 Labels are an integer array ``[N, L]``, coarse first. A class *is its path*: the level two items share is the
 length of their common prefix, so the same id under two parents is two classes. ``-1`` means unknown: it
-equals nothing, not even another unknown, and everything below it must be unknown too.
+equals nothing, another unknown included, and everything below it must be unknown too.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from happier.arrays import IntArray
 from happier.errors import InputError, TaxonomyError
 
 UNKNOWN = -1
-
-IntArray = npt.NDArray[np.int64]
 
 
 def as_labels(labels: Any, *, name: str = "labels") -> IntArray:
@@ -59,7 +58,7 @@ def as_labels(labels: Any, *, name: str = "labels") -> IntArray:
 def path_codes(labels: IntArray) -> IntArray:
     """Number the classes of each level: equal codes mean equal paths down to that level; -1 stays -1.
 
-    Codes are dense, and ordered as the tree is read depth first: sorting rows by the codes of all levels
+    Codes are dense, and in depth-first order of the tree: sorting rows by the codes of all levels
     makes every class one contiguous range.
     """
     items, depth = labels.shape
@@ -88,7 +87,7 @@ def shared_levels(queries: Rows, gallery: Rows) -> Rows:
         gallery: label rows ``[N, L]`` of the same kind.
 
     Returns:
-        int8 array ``[Q, N]`` of the kind that came in.
+        int8 array ``[Q, N]`` of the same kind as the inputs.
 
     >>> import numpy as np
     >>> shared_levels(np.array([[0, 1]]), np.array([[0, 1], [0, 2], [1, 1]])).tolist()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from happier.errors import InputError, MissingExtraError
 from happier.evaluation import evaluate
-from happier.evaluation.exact import PAPER_RELEVANCE, Ties
+from happier.evaluation.evaluate import PAPER_RELEVANCE, Ties
 from happier.relevance import Relevance
 
 try:
@@ -20,10 +20,10 @@ except ImportError as error:
 
 
 class HierarchicalRetrieval(Metric):
-    """Leave-one-out retrieval over everything that was seen since the last reset.
+    """Leave-one-out retrieval over everything since the last reset.
 
     Under DDP the embeddings of all ranks are gathered first; a sampler that repeats items to fill the last
-    batch changes the gallery, so give ``ids``: repeated ones are kept once.
+    batch changes the gallery, so give ``ids``: repeated items are kept once.
 
     Args:
         relevance: of each level.

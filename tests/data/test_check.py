@@ -1,7 +1,9 @@
 """Checking a data set: everything that is wrong, in one go, and a cleaned manifest."""
 
 import json
+import os
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -9,8 +11,14 @@ from typer.testing import CliRunner
 
 from happier.cli import app
 from happier.data import Manifest
-from happier.data.check import check_manifest
-from happier.errors import ManifestError
+from happier.data import check_manifest as full_check
+from happier.errors import ManifestError, OptionError
+
+
+def check_manifest(manifest, **options):
+    """The report without the note on the small manifest itself: it has one item of each kind in a split."""
+    report = full_check(manifest, **options)
+    return replace(report, findings=tuple(one for one in report.findings if one.kind != "repeated-level"))
 
 
 def with_rows(manifest, *rows, **columns):
@@ -43,7 +51,7 @@ def test_missing_unreadable_and_truncated(small_manifest):
     assert missing.fault
     assert missing.examples == (small_manifest.table["path"][0],)
     assert str(files[1]) in unreadable.examples[0]
-    assert "not an image file" in unreadable.examples[0]
+    assert "not an image (" in unreadable.examples[0]
     assert report.cleaned().table["path"].tolist() == small_manifest.table["path"].tolist()[3:]
 
 
@@ -179,8 +187,11 @@ def test_command_for_programs(small_manifest, tmp_path):
     assert not told["ok"]
     assert told["left_out"] == [3]
     assert told["fixed"] == str(tmp_path / "m.fixed.csv")
-    (finding,) = told["findings"]
+    finding, *notes = told["findings"]
     assert (finding["kind"], finding["rows"], finding["count"]) == ("unreadable", [3], 1)
+    assert [(note["kind"], note["fault"], note["count"]) for note in notes] == [
+        ("repeated-level", False, 2)
+    ] * 2
     assert len(Manifest.read(told["fixed"])) == 11
 
 
@@ -192,3 +203,43 @@ def test_strict_lets_notes_count(small_manifest, tmp_path):
     )
     assert run(path).exit_code == 0
     assert run(path, "--strict").exit_code == 1
+
+
+def test_levels_that_say_nothing(small_manifest, tmp_path):
+    notes = full_check(small_manifest).findings
+    assert [(note.kind, note.fault, note.rows) for note in notes] == [
+        ("repeated-level", False, (0, 6)),
+        ("repeated-level", False, (3, 9)),
+    ]
+    assert notes[1].message == (
+        "classes of level kind have one item each in test: both levels give the same figures there"
+    )
+    result = run(small_manifest.write(tmp_path / "m.parquet"))
+    assert "note: 2 classes of level kind have one item each in test" in result.output
+    assert result.output.endswith("nothing wrong\n")
+
+
+def test_workers_out_of_range(small_manifest):
+    for workers in (0, -1, 10**9):
+        with pytest.raises(OptionError, match=f"workers must be 1 to 256, got {workers}"):
+            full_check(small_manifest, workers=workers)
+
+
+def test_special_files_and_long_names(small_manifest):
+    files = small_manifest.files()
+    files[0].unlink()
+    os.mkfifo(files[0])
+    files[1].unlink()
+    files[1].symlink_to("/dev/zero")
+    table = small_manifest.table.copy()
+    table.loc[2, "path"] = "x" * 300
+    table.loc[3, "path"] = f"{table['path'][4]}/inside a file.jpg"
+    report = check_manifest(Manifest(table, levels=small_manifest.levels, root=small_manifest.root))
+    missing, unreadable = report.findings
+    assert missing.rows == (3,)
+    assert unreadable.rows == (0, 1, 2)
+    assert [text.rsplit(": ", 1)[1] for text in unreadable.examples] == [
+        "not a regular file",
+        "not a regular file",
+        "File name too long",
+    ]

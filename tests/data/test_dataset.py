@@ -1,14 +1,19 @@
 """The image data set: labels, augmentation that depends on (seed, epoch, index) alone, unreadable images."""
 
 import logging
+from unittest.mock import patch
 
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from happier.data import PRESETS, ImageDataset, build_transform, collate, read_image
+from happier.data import PRESETS, ImageDataset, Manifest, build_transform, collate, read_image
+from happier.data.augmentation import Augmentation, draw
 from happier.errors import ImageError, ManifestError, OptionError
+from happier.training.batches import TrainingBatches
+from happier.training.compose import compose
 
 
 def images_of(loader):
@@ -128,6 +133,22 @@ def test_presets(tmp_path, make_image, preset, train, size):
     assert repr(transform) == f"ImageTransform({preset!r}, train={train}, size={side})"
 
 
+def test_small_trains_on_what_happier_train_sees(tmp_path, make_image):
+    """One definition: of the same draws the transform of one image and the batches of training are equal."""
+    files = [make_image(tmp_path / f"{n}.png", seed=n, size=(90, 70)) for n in range(3)]
+    rows = {"path": [file.name for file in files], "split": "train", "kind": "k"}
+    manifest = Manifest(pd.DataFrame(rows), levels=["kind"], root=tmp_path).write(tmp_path / "m.parquet")
+    config = compose(["recipe=small", f"data.manifest={manifest}", "transform.size=48", "data.workers=0"])
+    assert Augmentation.of(config.transform) == Augmentation()
+    batches = TrainingBatches(Manifest.read(manifest), config)
+    ((images, _),) = batches.epoch(0, [[0, 1, 2]], first_step=7)
+    draws = draw(config.seed, 7, 3)
+    transform = build_transform("small", train=True, size=48)
+    for number, file in enumerate(files):
+        with patch("torch.rand", return_value=draws[number : number + 1]):
+            torch.testing.assert_close(transform(read_image(file)), images[number], rtol=0, atol=1e-5)
+
+
 def test_test_transforms_follow_the_paper():
     white = Image.new("RGB", (400, 300), "white")
     expected = (1 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
@@ -143,7 +164,7 @@ def test_test_transforms_follow_the_paper():
 
 def test_transform_errors():
     with pytest.raises(
-        OptionError, match=r"one of sop, inat, dyml, small, got 'smal'; did you mean 'small'\?"
+        OptionError, match=r"one of sop, inat, dyml, small, backbone, got 'smal' \(did you mean 'small'\?\)"
     ):
         build_transform("smal", train=True)
     with pytest.raises(OptionError, match="size must be at least 8 pixels, got 4"):

@@ -1,14 +1,19 @@
 """Reading image files: every mode becomes upright RGB, every broken file an error with its path."""
 
 import io
+import os
 import struct
+import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
+import happier.data.image
 from happier.data import decode_image, read_image
+from happier.data.image import LARGEST_BYTES, content_hash
 from happier.errors import ImageError
 
 
@@ -142,7 +147,7 @@ def test_empty_and_foreign_files(tmp_path, reader):
     with pytest.raises(ImageError, match=r"empty\.jpg: the file is empty"):
         reader(tmp_path / "empty.jpg")
     (tmp_path / "page.jpg").write_text("<html>not found</html>")
-    with pytest.raises(ImageError, match=r"page\.jpg: not an image file of a known format"):
+    with pytest.raises(ImageError, match=r"page\.jpg: not an image \(JPEG, PNG"):
         reader(tmp_path / "page.jpg")
 
 
@@ -192,3 +197,70 @@ def test_decompression_bombs_are_refused(tmp_path, reader):
     (tmp_path / "bomb.jpg").write_bytes(data)
     with pytest.raises(ImageError, match=r"bomb\.jpg: it has more than"):
         reader(tmp_path / "bomb.jpg")
+
+
+@pytest.mark.parametrize("read", [read_image, decode_image, content_hash])
+def test_only_named_raster_formats_are_opened(tmp_path, make_image, read, monkeypatch):
+    """PIL would start Ghostscript for PostScript, whatever the file is called."""
+    monkeypatch.setattr(
+        EpsImagePlugin, "Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was started")
+    )
+    path = tmp_path / "a.jpg"
+    make_image(tmp_path / "a.eps").rename(path)
+    with Image.open(path) as opened:
+        assert opened.format == "EPS", "a valid file of that format"
+    with pytest.raises(ImageError, match=r"a\.jpg: not an image \(JPEG, PNG"):
+        read(path)
+
+
+def test_all_image_files_are_opened_in_one_place():
+    source = Path(happier.data.image.__file__).parents[1]
+    places = [
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if "Image.open(" in path.read_text()
+    ]
+    assert places == ["data/image.py"]
+
+
+@pytest.mark.parametrize("read", [read_image, decode_image, content_hash])
+def test_special_files_neither_block_nor_fill_the_memory(tmp_path, read):
+    pipe, link = tmp_path / "pipe.jpg", tmp_path / "link.jpg"
+    os.mkfifo(pipe)
+    link.symlink_to("/dev/zero")
+    for path in (pipe, link):
+        with pytest.raises(ImageError, match=f"{path.name}: not a regular file"):
+            read(path)
+    with pytest.raises(ImageError, match="Is a directory"):
+        read(tmp_path)
+    with pytest.raises(ImageError, match="File name too long"):
+        read(tmp_path / ("x" * 300))
+
+
+def test_files_above_the_limit_are_not_read(tmp_path):
+    path = tmp_path / "large.png"
+    with path.open("wb") as file:
+        file.truncate(LARGEST_BYTES + 1)
+    with pytest.raises(ImageError, match=r"large\.png: larger than 512 MiB"):
+        read_image(path)
+
+
+def test_float_images_with_undefined_pixels(tmp_path):
+    """Found by fuzzing: a signalling NaN warns, and a warning may be an error."""
+    pixels = np.full((4, 5), 0.5, dtype=np.float32)
+    pixels.view(np.uint32)[0, :3] = 0x7FA00000, 0x7F800000, 0xFF800000
+    Image.fromarray(pixels).save(tmp_path / "a.tif")
+    image = read_image(tmp_path / "a.tif")
+    assert image.size == (5, 4)
+    assert np.asarray(image)[0, 0].tolist() == [0, 0, 0]
+
+
+def test_damaged_exif_data(tmp_path, make_image):
+    """Found by fuzzing: PIL warns of EXIF data that is cut short, and a warning may be an error."""
+    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\x05\x01\x12\0\x03\0\0\0\x01"
+    path = make_image(tmp_path / "a.jpg", exif=exif)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert read_image(path).size == (40, 30)
+    with pytest.raises(ImageError, match=r"a\.jpg: .*EXIF"):
+        read_image(path)

@@ -15,8 +15,8 @@ from PIL import Image, ImageDraw
 
 from happier.report import write_report
 from happier.runs import read_run
+from happier.runs.run_directory import RunDirectory
 from happier.training.config import flatten
-from happier.training.run import read_config
 
 pytestmark = pytest.mark.slow
 
@@ -84,7 +84,9 @@ def test_the_whole_demo(photos, tmp_path):
     assert data["data"]["queries"] == 24
     assert [curve["name"] for curve in data["training"]] == ["loss"]
     assert any(line.startswith("happier demo --data") for line in data["provenance"]["commands"])
-    mine, *others = (flatten(read_config(out / loss)) for loss in ("happier", "nsm", "happier_s"))
+    mine, *others = (
+        flatten(RunDirectory(out / loss).read_config()) for loss in ("happier", "nsm", "happier_s")
+    )
     assert mine["training.epochs"] == 4
     # All were trained alike but for the loss and the place.
     for other in others:

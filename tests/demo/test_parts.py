@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from happier.demo.clock import Clock
+from happier.demo.eta import Clock
 from happier.demo.run import BUDGETS, LOSSES, default_folder, summary_lines, training_seconds
 from happier.demo.training import Job, threads_of_each, train_together
 from happier.errors import TrainingError

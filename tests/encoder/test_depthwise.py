@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from happier.depthwise import DepthwiseConv2d, replace_depthwise
+from happier.encoder.depthwise import DepthwiseConv2d, plain_convolutions, replace_depthwise
 
 
 @pytest.mark.parametrize("side", [(1, 1), (2, 2), (3, 3), (4, 4), (2, 4), (5, 5), (8, 8)], ids=str)
@@ -46,6 +46,14 @@ def test_equals_the_plain_convolution(side, kernel, bias):
 def test_others_are_left_alone(conv):
     replace_depthwise(nn.Sequential(conv))
     assert type(conv) is nn.Conv2d
+
+
+def test_exporters_see_plain_convolutions():
+    network = nn.Sequential(nn.Conv2d(6, 6, 3, padding=1, groups=6))
+    replace_depthwise(network)
+    with plain_convolutions(network):
+        assert type(network[0]) is nn.Conv2d
+    assert type(network[0]) is DepthwiseConv2d
 
 
 def test_names_of_the_weights_stay():

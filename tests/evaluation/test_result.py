@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import world
+from scipy import stats
 
 import happier
 from happier.errors import InputError, OptionError
@@ -34,6 +35,18 @@ def test_bootstrap_intervals_hold_the_mean_and_shrink_with_it(results):
     assert high - low == pytest.approx(width, rel=0.15)
     narrow = good.bootstrap(n=500, seed=1, confidence=0.5)["H-AP"]
     assert narrow.high - narrow.low < 0.6 * (high - low)
+
+
+def test_bootstrap_agrees_with_scipy(results):
+    _, good = results
+    values = good.per_query["H-AP"]
+    _, low, high = good.bootstrap(n=4000, seed=0)["H-AP"]
+    expected = stats.bootstrap(
+        (values,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(1)
+    ).confidence_interval
+    width = expected.high - expected.low
+    assert low == pytest.approx(expected.low, abs=0.03 * width)
+    assert high == pytest.approx(expected.high, abs=0.03 * width)
 
 
 def test_bootstrap_is_a_function_of_its_seed(results):

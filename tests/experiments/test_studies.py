@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import study, tables
+from experiments import results, study, tables
 from happier.errors import ConfigError
 from happier.losses import LOSSES
 from happier.training.compose import compose
@@ -30,14 +30,28 @@ def test_every_study_can_be_run(name, monkeypatch):
 
 def test_names_tell_runs_apart():
     jobs = [job for name in study.study_names() for job in study.read_study(name).jobs]
-    assert len({job.result for job in jobs}) == len(set(jobs))
+    assert len({(job.folder, job.name) for job in jobs}) == len(set(jobs))
 
 
 def test_every_result_is_of_a_study():
-    known = {job.result for name in study.study_names() for job in study.read_study(name).jobs}
-    for result in study.RESULTS.glob("*/*.json"):
-        assert result in known, f"no study names {result}: remove it"
-        assert result.with_suffix(".parquet").is_file()
+    known = {}
+    for name in study.study_names():
+        for job in study.read_study(name).jobs:
+            pairs = (text.partition("=") for text in (*job.overrides, f"seed={job.seed}"))
+            known.setdefault(job.folder, set()).add(frozenset((key, value) for key, _, value in pairs))
+    for table in results.RESULTS.glob("*.parquet"):
+        rows = results.configurations(table)
+        assert rows, table
+        for row in rows:
+            assert row in known[table.stem], f"no study names {dict(row)} of {table}: remove it"
+
+
+def test_a_rate_is_spelt_one_way(tmp_path, monkeypatch):
+    text = "about: a\ndata: emoji\nseeds: [0]\nmethods: {A: [loss=nsm, optimizer.lr=%s]}\n"
+    monkeypatch.setattr(study, "STUDIES", tmp_path)
+    (tmp_path / "one.yaml").write_text(text % "5e-4")
+    (tmp_path / "two.yaml").write_text(text % "0.0005")
+    assert study.read_study("one").jobs == study.read_study("two").jobs
 
 
 def test_the_page_says_what_the_results_say():

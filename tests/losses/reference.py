@@ -5,16 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-
-
-def shared(a, b):
-    """Length of the common prefix; -1 equals nothing."""
-    level = 0
-    for x, y in zip(a, b, strict=True):
-        if x != y or x == -1:
-            break
-        level += 1
-    return level
+from oracle import level_of
 
 
 def level_rows(labels, others, *, same, include_query=False, positions=None):
@@ -23,7 +14,7 @@ def level_rows(labels, others, *, same, include_query=False, positions=None):
         positions = list(range(len(labels)))
     rows = []
     for q, own in enumerate(labels):
-        row = [shared(own, other) for other in others]
+        row = [level_of(own, other) for other in others]
         if positions is not None and positions[q] >= 0 and not include_query:
             row[positions[q]] = None
         rows.append(row)

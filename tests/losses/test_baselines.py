@@ -29,7 +29,7 @@ from happier.losses import (
     TripletLoss,
 )
 
-FORMS = ("kernel", "torch")
+ENGINES = ("kernel", "torch")
 
 
 def gradient_of(function, embeddings):
@@ -53,8 +53,8 @@ def rows_of(reference, labels, **options):
     return reference.level_rows(labels.tolist(), labels.tolist(), same=True, **options)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_smooth_ap(reference, batch, form):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_smooth_ap(reference, batch, engine):
     embeddings, labels = batch
     rows = reference.binary(rows_of(reference, labels), 2)
 
@@ -62,7 +62,7 @@ def test_smooth_ap(reference, batch, form):
         ranks = lambda s, levels, rel, k: reference.sigmoid_ranks(s, levels, rel, k, 0.01)  # noqa: E731
         return reference.hap_loss(v @ v.T, rows, 1, reference.constant([1.0]), ranks)
 
-    assert_equal_with_gradient(lambda v: SmoothAPLoss(form=form)(v, labels), slow, embeddings)
+    assert_equal_with_gradient(lambda v: SmoothAPLoss(engine=engine)(v, labels), slow, embeddings)
 
 
 def test_smooth_ap_equals_pytorch_metric_learning():
@@ -82,9 +82,9 @@ def test_one_level_of_the_hierarchical_losses_is_average_precision(batch):
     torch.testing.assert_close(HAPLoss()(embeddings, fine), ROADMAPLoss(weight=0.0)(embeddings, fine))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("weights", [(0.1, None), (1.0, 1.0)])
-def test_roadmap(reference, batch, form, weights):
+def test_roadmap(reference, batch, engine, weights):
     embeddings, labels = batch
     weight, ap_weight = weights
     rows = reference.binary(rows_of(reference, labels), 2)
@@ -103,7 +103,7 @@ def test_roadmap(reference, batch, form, weights):
         calibration = sum(far) / max(len(far), 1) + sum(near) / max(len(near), 1)
         return (1 - weight if ap_weight is None else ap_weight) * ap + weight * calibration
 
-    loss = ROADMAPLoss(weight=weight, ap_weight=ap_weight, form=form)
+    loss = ROADMAPLoss(weight=weight, ap_weight=ap_weight, engine=engine)
     assert_equal_with_gradient(lambda v: loss(v, labels), slow, embeddings)
 
 
@@ -117,21 +117,21 @@ def test_calibration_equals_the_contrastive_loss(batch):
     torch.testing.assert_close(ours, contrastive(embeddings, labels), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_sup_recall(reference, batch, form):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sup_recall(reference, batch, engine):
     embeddings, labels = batch
     rows = reference.binary(rows_of(reference, labels), 2)
-    loss = SupRecallLoss(ks=(1, 2, 5), temperature=0.7, form=form)
+    loss = SupRecallLoss(ks=(1, 2, 5), temperature=0.7, engine=engine)
     slow = lambda v: reference.recall_loss(v @ v.T, rows, StepSurrogate(), (1, 2, 5), 0.7)  # noqa: E731
     assert_equal_with_gradient(lambda v: loss(v, labels), slow, embeddings)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_sup_ndcg(reference, batch, form):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sup_ndcg(reference, batch, engine):
     embeddings, labels = batch
     rows = rows_of(reference, labels)
     slow = lambda v: reference.ndcg_loss(v @ v.T, rows, 2, StepSurrogate())  # noqa: E731
-    assert_equal_with_gradient(lambda v: SupNDCGLoss(form=form)(v, labels), slow, embeddings)
+    assert_equal_with_gradient(lambda v: SupNDCGLoss(engine=engine)(v, labels), slow, embeddings)
 
 
 def test_norm_softmax(batch):

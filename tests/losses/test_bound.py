@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import happier
 from happier import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
-from happier.losses import HAPLoss, SigmoidHAPLoss
+from happier.losses import HAPLoss, SigmoidHAPLoss, StepSurrogate
 
 
 def one_query(rng, depth, items, spread, pull, decimals):
@@ -68,7 +68,8 @@ def test_upper_bound(
     exact = reference.h_ap([scores.tolist()], [levels.tolist()], depth, slow)[0]
     if exact is None:
         return
-    loss = HAPLoss(relevance=relevance, tau=tau, rho=rho, delta=delta, start=start, gamma=gamma, nu=nu, mu=mu)
+    surrogate = StepSurrogate(tau=tau, rho=rho, delta=delta, start=start, gamma=gamma, nu=nu, mu=mu)
+    loss = HAPLoss(relevance=relevance, surrogate=surrogate)
     assert float(loss(query, torch.tensor(labels), others, torch.tensor(other_labels))) >= 1 - exact - 1e-9
 
 
@@ -78,7 +79,7 @@ def test_authors_values_of_inaturalist_are_no_bound(reference):
     labels = torch.tensor([[0]])
     others, other_labels = torch.tensor([[0.500], [0.501]], dtype=torch.float64), torch.tensor([[0], [1]])
     exact = 1 - reference.h_ap([[0.500, 0.501]], [[1, 0]], 1, reference.eq6())[0]
-    authors = HAPLoss(preset="authors", start=0.0, offset=1.0)
+    authors = HAPLoss(surrogate=StepSurrogate(start=0.0, offset=1.0, hrank=False))
     assert float(authors(query, labels, others, other_labels)) < exact - 1e-3
     assert float(HAPLoss()(query, labels, others, other_labels)) >= exact
     violations, queries = 0, 0
@@ -93,13 +94,13 @@ def test_authors_values_of_inaturalist_are_no_bound(reference):
     assert 0 < violations < queries / 2
 
 
-@pytest.mark.parametrize("form", ["kernel", "torch"])
-def test_tends_to_the_metric(make_batch, form):
+@pytest.mark.parametrize("engine", ["kernel", "torch"])
+def test_tends_to_the_metric(make_batch, engine):
     """As the temperature falls, the sigmoid loss becomes 1 - H-AP."""
     embeddings, labels = make_batch(8, items=40, dim=6)
     metric = happier.evaluate(embeddings.numpy().astype(np.float32), labels.numpy()).summary["H-AP"]
     gaps = [
-        abs(1 - float(SigmoidHAPLoss(tau=tau, form=form)(embeddings, labels)) - metric)
+        abs(1 - float(SigmoidHAPLoss(tau=tau, engine=engine)(embeddings, labels)) - metric)
         for tau in (0.1, 0.01, 0.001, 1e-6)
     ]
     assert gaps[0] > gaps[1] > gaps[2]

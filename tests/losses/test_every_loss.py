@@ -73,8 +73,10 @@ def test_scalar_with_finite_gradient(name):
     loss = build(name, labels, dim=16)
     value = loss(embeddings, labels)
     value.backward()
-    assert value.shape == () and value.dtype == torch.float32
-    assert embeddings.grad.isfinite().all() and embeddings.grad.abs().sum() > 0
+    assert value.shape == ()
+    assert value.dtype == torch.float32
+    assert embeddings.grad.isfinite().all()
+    assert embeddings.grad.abs().sum() > 0
     assert all(proxies.grad is not None for proxies in loss.proxy_parameters())
 
 
@@ -97,7 +99,8 @@ def test_no_positives_gives_a_zero_that_back_propagates(name):
     value.backward()
     assert embeddings.grad.isfinite().all()
     if name in RANKING and name not in ("happier", "happier_f", "happier_s", "roadmap", "sum_roadmap"):
-        assert value == 0 and (embeddings.grad == 0).all()
+        assert value == 0
+        assert (embeddings.grad == 0).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -116,7 +119,8 @@ def test_small_and_degenerate_batches(name, items, case):
     embeddings.requires_grad_()
     value = build(name, tree, dim=4)(embeddings, labels)
     value.backward()
-    assert value.isfinite() and embeddings.grad.isfinite().all()
+    assert value.isfinite()
+    assert embeddings.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -126,7 +130,8 @@ def test_collapsed_batch(name):
     embeddings = F.normalize(torch.ones(len(labels), 4), dim=1).requires_grad_()
     value = build(name, labels, dim=4)(embeddings, labels)
     value.backward()
-    assert value.isfinite() and embeddings.grad.isfinite().all()
+    assert value.isfinite()
+    assert embeddings.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("name", [name for name in RANKING if not name.startswith("happier")])
@@ -198,7 +203,8 @@ def test_half_precision_is_computed_in_float32(name, dtype):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = loss(half, labels)
     value.backward()
-    assert value.dtype == torch.float32 and half.grad.dtype == dtype
+    assert value.dtype == torch.float32
+    assert half.grad.dtype == dtype
     torch.testing.assert_close(value, expected)
 
 
@@ -262,9 +268,9 @@ def test_not_a_number_shows():
     labels = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 2]])
     embeddings = torch.eye(4)
     embeddings[1, 1] = torch.nan
-    for form in ("kernel", "torch"):
+    for engine in ("kernel", "torch"):
         for name in ("hap", "hap_sigmoid", "smooth_ap", "sup_ndcg"):
-            assert build(name, labels, dim=4, form=form)(embeddings, labels).isnan()
+            assert build(name, labels, dim=4, engine=engine)(embeddings, labels).isnan()
     with pytest.raises(InputError, match="must be a float tensor, got ndarray"):
         happier.losses.HAPLoss()(embeddings.numpy(), labels)
 
@@ -317,7 +323,8 @@ def test_options_list_the_defaults_in_force():
     assert (LOSSES["happier_s"].options["surrogate"], LOSSES["happier_s"].options["tau"]) == ("sigmoid", 0.05)
     assert LOSSES["triplet_dw"].options["mining"] == "distance"
     loss = build("sum_nsm", labels, dim=4, weights=(0.25, 0.75))
-    assert isinstance(loss, SumOverLevels) and loss.weights == (0.25, 0.75)
+    assert isinstance(loss, SumOverLevels)
+    assert loss.weights == (0.25, 0.75)
 
 
 @pytest.mark.parametrize("module", [m.name for m in pkgutil.iter_modules(happier.losses.__path__)])

@@ -42,7 +42,8 @@ def test_version():
 
 def test_the_contracts_commands_exist():
     wanted = {
-        "demo", "train", "evaluate", "embed", "report", "index", "search", "serve", "bench", "data", "export",
+        "demo", "fit", "train", "evaluate", "embed", "report", "index", "search", "serve", "bench", "data",
+        "export",
     }  # fmt: skip
     assert wanted <= {path[0] for path in ALL}
     assert {("data", name) for name in ("list", "fetch", "import", "check", "split")} <= set(ALL)

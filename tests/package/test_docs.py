@@ -155,7 +155,7 @@ def test_every_page_is_in_the_sites_menu():
     [
         "happier",
         "happier.data",
-        "happier.embeddings",
+        "happier.encoder.embeddings",
         "happier.evaluation",
         "happier.losses",
         "happier.metrics",

@@ -33,16 +33,17 @@ def commands():
 @pytest.mark.slow
 def test_every_command_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HAPPIER_CACHE", str(tmp_path / "cache"))
     assert shapes().write_folder(tmp_path / "photos") == 576
     (table,) = re.findall(r"^```csv\n(.*?)^```", GUIDE.read_text(), flags=re.MULTILINE | re.DOTALL)
     (tmp_path / "table.csv").write_text(table)
     lines = commands()
-    assert len(lines) == 12
+    assert len(lines) == 13
     for line in lines:
         words = shlex.split(line)[1:]
         if words[0] == "serve":  # runs until it is stopped; tests/web is about it
             continue
-        if words[0] == "train" and "--show" not in words:
+        if words[0] == "fit" or (words[0] == "train" and "--show" not in words):
             words += SHORT
         monkeypatch.setattr(sys, "argv", ["happier", *words])
         done = CliRunner().invoke(app, words)

@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from happier.evaluation import evaluate
-from happier.palette import palette
-from happier.report import Options, write_report
-from happier.report.data import Difference, Metric, Value
-from happier.report.table import metric_rows, to_latex
-from happier.report.text import metrics_table
+from happier.evaluation.result import Difference, Interval
+from happier.evaluation.table import Metric, metric_rows, to_latex
+from happier.evaluation.terminal import metrics_table
+from happier.report import ReportOptions, write_report
+from happier.report.level_colours import palette
 
-FAST = Options(resamples=50, figures=False)
+FAST = ReportOptions(resamples=50, figures=False)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_figures_of_four(folders):
     ],
 )
 def test_the_best_of_all(means, higher, best):
-    values = tuple(Value(mean, mean, mean) for mean in means)
+    values = tuple(Interval(mean, mean, mean) for mean in means)
     assert Metric("x", "x", "g", "percent", higher, values).best == best
 
 
@@ -154,7 +154,7 @@ def test_model_colours_keep_apart(theme):
 
 @pytest.mark.parametrize("models", [3, 4])
 def test_long_names_cut_no_figure_short(models):
-    values = tuple(Value(0.123 + 0.1 * place, 0.1, 0.9) for place in range(models))
+    values = tuple(Interval(0.123 + 0.1 * place, 0.1, 0.9) for place in range(models))
     difference = Difference(-0.1, -0.123, -0.045, 0.001)
     row = Metric("R@100/subgroup", "R@100", "recall", "percent", True, values, difference)
     names = [f"happier,optimizer.lr=0.002,training.epochs=4,seed={place}" for place in range(models)]

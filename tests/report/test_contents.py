@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from happier.data import Manifest
+from happier.data.class_path import split
 from happier.errors import DataError, InputError, OptionError
 from happier.evaluation import evaluate
-from happier.evaluation.published import PUBLISHED
-from happier.report import Options, write_report
-from happier.report.collect import with_different_names
+from happier.evaluation.paper_tables import PUBLISHED
+from happier.evaluation.table import metric_rows, to_latex
+from happier.report import ReportOptions, write_report
 from happier.report.examples import choose
-from happier.report.names import leaf, parents, parts
-from happier.report.table import metric_rows, to_latex
 from happier.runs import Run
+from happier.runs.comparison import with_different_names
 
-FAST = Options(resamples=50, commands=("happier report tree --against flat",), figures=False)
+FAST = ReportOptions(resamples=50, commands=("happier report tree --against flat",), figures=False)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_examples_are_chosen_by_the_difference(data, results):
             assert [a["score"] for a in answers] == sorted((a["score"] for a in answers), reverse=True)
             for answer in answers:
                 shared = 0
-                for mine, theirs in zip(parts(item["path"]), parts(answer["path"]), strict=True):
+                for mine, theirs in zip(split(item["path"]), split(answer["path"]), strict=True):
                     if mine != theirs:
                         break
                     shared += 1
@@ -132,7 +132,7 @@ def test_classes_and_their_confusions(data, folder, results):
     for row in rows:
         for found in row["confused"]:
             assert found["path"] != row["path"]
-            same = [a == b for a, b in zip(parts(found["path"]), parts(row["path"]), strict=True)]
+            same = [a == b for a, b in zip(split(found["path"]), split(row["path"]), strict=True)]
             assert found["distance"] == 3 - ([*same, False].index(False))
             assert 0 < found["share"] <= 1
     with (folder / "classes.csv").open(newline="") as file:
@@ -171,7 +171,7 @@ def test_a_report_that_breaks_off_leaves_nothing(runs, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_report(runs, tmp_path / "r", options=FAST, tell=stop)
+        write_report(runs, tmp_path / "r", options=FAST, status=stop)
     assert not list(tmp_path.iterdir())
 
 
@@ -235,12 +235,6 @@ def test_unknown_labels_and_queries_without_positives(world, runs, tmp_path):
     report = write_report([Run("x", "x", runs[0].vectors, manifest)], tmp_path / "r", options=FAST)
     assert report.data.queries_without_positives == 1
     json.loads((tmp_path / "r" / "data.json").read_text())
-
-
-def test_names_with_slashes():
-    assert parts(r"a\/b 0/kind") == ["a/b 0", "kind"]
-    assert leaf(r"x/a\/b") == "a/b"
-    assert parents("a/b/c").count("\u203a") == 1
 
 
 def test_rows_without_resamples_have_no_intervals(results):

@@ -1,38 +1,23 @@
 """The page in a real browser: nothing fails, nothing is fetched, sorting works, phones and paper are fine."""
 
-import shutil
-
 import pytest
+from accessibility import serious_findings
+from layout import layout_faults
 
-from happier.report import Options, write_report
+from happier.report import ReportOptions, write_report
 
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def page_file(runs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("page") / "report with spaces"
     write_report(
-        runs, folder, options=Options(resamples=50, commands=("happier report <b>x</b>",), figures=False)
+        runs,
+        folder,
+        options=ReportOptions(resamples=50, commands=("happier report <b>x</b>",), figures=False),
     )
     return folder / "index.html"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +26,7 @@ def pages_of_many(four_runs, tmp_path_factory):
     root = tmp_path_factory.mktemp("many")
     for models in (3, 4):
         write_report(
-            four_runs[:models], root / str(models), options=Options(resamples=50, figures=models == 3)
+            four_runs[:models], root / str(models), options=ReportOptions(resamples=50, figures=models == 3)
         )
     return {models: root / str(models) / "index.html" for models in (3, 4)}
 
@@ -211,3 +196,15 @@ def test_many_models_fit_the_screen(visit, pages_of_many, models, width):
         # Three models' figures and their difference need no pushing sideways.
         box = "document.querySelector('#figures .scroll')"
         assert page.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
+
+
+@pytest.mark.parametrize("models", [2, 3, 4])
+def test_no_part_depends_on_the_font(visit, page_file, pages_of_many, models):
+    page = visit(page_file if models == 2 else pages_of_many[models])
+    assert layout_faults(page) == {}
+
+
+@pytest.mark.parametrize("models", [2, 4])
+def test_the_page_has_no_serious_accessibility_fault(visit, page_file, pages_of_many, models):
+    page = visit(page_file if models == 2 else pages_of_many[models])
+    assert serious_findings(page) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,3 +57,21 @@ def new_catalogue():
 @pytest.fixture(scope="session")
 def catalogue():
     return make_catalogue(700)
+
+
+@pytest.fixture(scope="session")
+def milvus_server(tmp_path_factory):
+    """A real Milvus server in a process of its own; test processes share it: a machine runs only one."""
+    if os.environ.get("MILVUS_SERVER_TESTS") != "1":
+        pytest.skip("a real Milvus server takes minutes: `make test-milvus` runs these tests")
+    from tests.search.milvus_standalone import NotInstallableError, join_server, leave_server
+
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    shared = tmp_path_factory.mktemp("milvus") if alone else tmp_path_factory.getbasetemp().parent / "milvus"
+    shared.mkdir(exist_ok=True)
+    try:
+        server = join_server(shared)
+    except NotInstallableError as reason:
+        pytest.skip(str(reason))
+    yield server
+    leave_server(shared)

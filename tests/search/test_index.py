@@ -12,7 +12,7 @@ import torch
 
 from happier.errors import InputError, OptionError, SearchError
 from happier.search import Index, measure_recall, store
-from happier.search import index as index_module
+from tests.search.index_worker import rewrite_head
 
 MODEL = "a" * 64
 
@@ -22,7 +22,13 @@ def build(directory, catalogue, **options):
 
 
 def engine_options(name, tmp_path):
-    return {"uri": str(tmp_path / "milvus.db")} if name == "milvus" else {}
+    return {"uri": name.uri or str(tmp_path / "milvus.db")} if name == "milvus" else {}
+
+
+class EngineName(str):
+    """The name of an engine, and of the Milvus server where it is not to be milvus-lite."""
+
+    uri = ""
 
 
 def slow_search(catalogue, query, k, *, rows=None, exclude=None):
@@ -32,9 +38,13 @@ def slow_search(catalogue, query, k, *, rows=None, exclude=None):
     return [row for _, row in sorted(scored)[:k]]
 
 
-@pytest.fixture(params=["flat", "hnsw", "ivfpq", "milvus"])
+@pytest.fixture(params=["flat", "hnsw", "ivfpq", "milvus", pytest.param("server", marks=pytest.mark.slow)])
 def engine(request):
-    return request.param
+    if request.param != "server":
+        return EngineName(request.param)
+    name = EngineName("milvus")
+    name.uri = request.getfixturevalue("milvus_server").uri
+    return name
 
 
 def test_flat_search_is_the_definition(tmp_path, catalogue, new_catalogue):
@@ -53,13 +63,14 @@ def test_a_query_of_the_index_is_left_out_by_identity(tmp_path, catalogue):
     assert index.search_id(index.ids[1], k=3)[0].row == 0
 
 
-def test_every_engine_stays_inside_the_branch(tmp_path, catalogue, engine):
+def test_every_engine_stays_inside_the_branch(tmp_path, catalogue, engine, monkeypatch):
+    monkeypatch.setattr("happier.search.faiss_engine.SCAN_ROWS", 0)
+    monkeypatch.setattr("happier.search.milvus_engine.SCAN_ROWS", 0)
     index = build(tmp_path / "index", catalogue, engine=engine, options=engine_options(engine, tmp_path))
     paths = catalogue.manifest.class_paths()
     for within in ("kind 1", paths[0], "/kind 2/", r"kind 0/group\/1"):
         wanted = {row for row, path in enumerate(paths) if (path + "/").startswith(within.strip("/") + "/")}
         hits = index.search(catalogue.vectors[:3], k=1000, within=within)
-        # A scope this small is searched exactly whatever the engine, but for the server's graph.
         for found in hits:
             rows = {hit.row for hit in found}
             assert rows <= wanted
@@ -89,7 +100,8 @@ def test_engines_work_beside_faiss_for_tensors(tmp_path, new_catalogue, engine):
     plain = faiss.IndexFlatIP(4)
     plain.add(torch.eye(4))
     scores, rows = plain.search(torch.eye(4), 1)
-    assert isinstance(rows, torch.Tensor) and rows[:, 0].tolist() == [0, 1, 2, 3]
+    assert isinstance(rows, torch.Tensor)
+    assert rows[:, 0].tolist() == [0, 1, 2, 3]
     assert scores[:, 0].tolist() == [1, 1, 1, 1]
 
 
@@ -123,8 +135,10 @@ def test_a_graph_of_full_precision_still_opens(tmp_path, catalogue):
     faiss.write_index(graph, str(tmp_path / "index" / index.head.settings["file"]))
     path = tmp_path / "index" / "index.json"
     head = json.loads(path.read_text())
+    head["format"] = 1  # without checksums
+    del head["checksums"], head["vector_checksums"]
     head["settings"]["search_options"] = {"effort": 96}
-    path.write_text(json.dumps(head))
+    rewrite_head(tmp_path / "index", head)
     old = Index.open(tmp_path / "index")
     assert measure_recall(old, queries=50) >= 0.95
     old.add(catalogue.part(np.arange(500, 700)).manifest, catalogue.vectors[500:], fingerprint=MODEL)
@@ -142,7 +156,7 @@ def test_a_graph_that_began_with_one_image_finds_those_added_later(tmp_path, new
 def test_milvus_builds_the_structure_it_is_told_to(tmp_path, catalogue):
     from pymilvus import MilvusClient
 
-    options = engine_options("milvus", tmp_path)
+    options = engine_options(EngineName("milvus"), tmp_path)
     index = build(tmp_path / "index", catalogue, engine="milvus", options=options)
     client = MilvusClient(options["uri"])
     collection = index.head.settings["collection"]
@@ -201,7 +215,7 @@ def test_a_failed_build_leaves_nothing(tmp_path, catalogue):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("moment", ["append_vectors", "write_head"])
+@pytest.mark.parametrize("moment", ["write_vectors", "write_head"])
 def test_an_interrupted_addition_changes_nothing(tmp_path, catalogue, engine, moment, monkeypatch):
     options = engine_options(engine, tmp_path)
     first, second = catalogue.part(np.arange(400)), catalogue.part(np.arange(400, 500))
@@ -209,12 +223,12 @@ def test_an_interrupted_addition_changes_nothing(tmp_path, catalogue, engine, mo
     real = getattr(store, moment)
 
     def interrupt(*arguments, **more):
-        if moment == "append_vectors":
+        if moment == "write_vectors":
             real(*arguments, **more)  # the rows are on disk, the commit never came
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(index_module.store, moment, interrupt)
+        patch.setattr(store, moment, interrupt)
         with pytest.raises(KeyboardInterrupt):
             index.add(second.manifest, second.vectors, fingerprint=MODEL)
     index.close()
@@ -282,9 +296,9 @@ def test_options_and_engines_are_checked(tmp_path, catalogue):
         build(tmp_path / "index", catalogue, engine="annoy")
     with pytest.raises(OptionError, match="no option 'effrt'; it has: neighbours"):
         build(tmp_path / "index", catalogue, engine="hnsw", options={"effrt": 3})
-    with pytest.raises(OptionError, match="at least 1, got 0"):
+    with pytest.raises(OptionError, match="from 1 to 1,000,000, got 0"):
         build(tmp_path / "index", catalogue, engine="hnsw", options={"effort": 0})
-    with pytest.raises(SearchError, match="needs a uri"):
+    with pytest.raises(OptionError, match="needs a uri"):
         build(tmp_path / "index", catalogue, engine="milvus")
     with pytest.raises(SearchError, match="256 vectors or more"):
         build(tmp_path / "index", catalogue.part(np.arange(20)), engine="ivfpq")
@@ -297,16 +311,16 @@ def test_a_damaged_index_says_so(tmp_path, catalogue):
     index = build(tmp_path / "index", catalogue)
     head = json.loads((tmp_path / "index" / "index.json").read_text())
     path = tmp_path / "index" / "index.json"
-    path.write_text(json.dumps({**head, "vectors": "../../etc/passwd"}))
-    with pytest.raises(SearchError, match="not a plain name"):
+    rewrite_head(tmp_path / "index", {**head, "vectors": "../../etc/passwd"})
+    with pytest.raises(SearchError, match="vectors: String should match pattern"):
         Index.open(tmp_path / "index")
-    path.write_text(json.dumps({**head, "format": 99}))
+    rewrite_head(tmp_path / "index", {**head, "format": 99})
     with pytest.raises(SearchError, match="not of format"):
         Index.open(tmp_path / "index")
     path.write_text("{")
-    with pytest.raises(SearchError, match="cannot read"):
+    with pytest.raises(SearchError, match=r"index\.json is damaged"):
         Index.open(tmp_path / "index")
-    path.write_text(json.dumps(head))
+    rewrite_head(tmp_path / "index", head)
     with (tmp_path / "index" / index.head.vectors).open("r+b") as file:
         file.truncate(100)
     with pytest.raises(SearchError, match="missing or shorter"):

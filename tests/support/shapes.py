@@ -11,7 +11,7 @@ from happier.data import Manifest
 SIZE = 32
 
 
-def _draw(kind, colour, rng):
+def _draw(kind: int, colour: tuple[int, ...], rng: np.random.Generator) -> Image.Image:
     image = Image.new("RGB", (SIZE, SIZE), tuple(int(v) for v in rng.integers(0, 60, 3)))
     draw = ImageDraw.Draw(image)
     left, top = (int(v) for v in rng.integers(2, 10, 2))

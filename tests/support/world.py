@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import oracle
 
 
-def random_labels(generator, items, depth, classes=3, unknown=False):
+def random_labels(
+    generator: np.random.Generator, items: int, depth: int, classes: int = 3, unknown: bool = False
+) -> Any:
     labels = generator.integers(0, classes, size=(items, depth))
     if unknown:
         known = generator.integers(0, depth + 1, size=items)
@@ -14,20 +19,29 @@ def random_labels(generator, items, depth, classes=3, unknown=False):
     return labels
 
 
-def small_integers(generator, items, dimensions=2):
+def small_integers(generator: np.random.Generator, items: int, dimensions: int = 2) -> Any:
     """Vectors whose inner products are exact in any order of summation, with many ties."""
     return generator.integers(-2, 3, size=(items, dimensions)).astype(np.float32)
 
 
 def slow_evaluate(
-    queries, labels, gallery, gallery_labels, relevance, ks, *, worst=True, excluded=None, names=None
-):
+    queries: Any,
+    labels: Any,
+    gallery: Any,
+    gallery_labels: Any,
+    relevance: Any,
+    ks: Sequence[int],
+    *,
+    worst: bool = True,
+    excluded: Any = None,
+    names: Sequence[str] | None = None,
+) -> dict[str, Any]:
     """Per-query metrics by the oracle; `excluded[q]` are the gallery indices that are the query itself."""
     depth = labels.shape[1]
     names = names or [str(level) for level in range(1, depth + 1)]
     rows = []
     for q in range(len(queries)):
-        out = set() if excluded is None else set(excluded[q])
+        out: set[int] = set() if excluded is None else set(excluded[q])
         levels, scores = [], []
         counts, removed = [0] * (depth + 1), [0] * (depth + 1)
         for j in range(len(gallery)):

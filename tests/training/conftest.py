@@ -8,6 +8,12 @@ import pytest
 from shapes import make_shapes
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    """Features that runs share are shared by the tests, too."""
+    monkeypatch.setenv("HAPPIER_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
 @pytest.fixture(scope="session")
 def shapes(tmp_path_factory):
     return make_shapes(tmp_path_factory.mktemp("shapes"))

@@ -2,7 +2,7 @@
 
 Each run is a process of its own, forked from one that has imported everything and computed nothing (torch's
 threads do not survive a fork). WHERE is ``step`` (before that step of this process) or ``save`` (while the
-first checkpoint after it is written).
+first checkpoint after it is written), or ``end`` (not killed at all).
 """
 
 import os

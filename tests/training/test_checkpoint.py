@@ -47,7 +47,8 @@ def test_a_damaged_one_gives_way_to_the_one_before_and_says_so(checkpoints, dama
     checkpoints.last.write_bytes(bytes(content))
     with caplog.at_level(logging.WARNING):
         assert checkpoints.load()["step"] == 1
-    assert "is damaged" in caplog.text and "last.ckpt" in caplog.text
+    assert "is damaged" in caplog.text
+    assert "last.ckpt" in caplog.text
 
 
 def test_when_all_are_damaged_it_is_an_error(checkpoints):

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import happier
 from happier.cli import app
-from happier.embeddings import Embeddings
+from happier.encoder.embeddings import Embeddings
 from happier.errors import ConfigError
 
 
@@ -24,14 +24,16 @@ def test_train_embed_export(small, shapes, tmp_path):
     assert (result["run"], result["steps"], result["best_epoch"]) == (f"{tmp_path}/run", 3, 1)
 
     done = run("embed", tmp_path / "run", shapes, "--split", "test", "-o", tmp_path / "vectors")
-    assert done.exit_code == 0 and "40 vectors of 64 numbers" in done.stdout
+    assert done.exit_code == 0
+    assert "40 vectors of 64 numbers" in done.stdout
     found = Embeddings.read(tmp_path / "vectors")
     rows = found.manifest
     summary = happier.evaluate(np.array(found.vectors), rows.labels(), ids=rows.ids()).summary
     assert summary["H-AP"] == pytest.approx(result["metrics"]["H-AP"], abs=1e-4)
 
     done = run("export", tmp_path / "run", tmp_path / "model.onnx")
-    assert done.exit_code == 0 and "[batch, 3, 32, 32] -> embeddings [batch, 64]" in done.stdout
+    assert done.exit_code == 0
+    assert "[batch, 3, 32, 32] -> embeddings [batch, 64]" in done.stdout
     import onnxruntime
 
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
@@ -57,7 +59,7 @@ def test_a_sweep_makes_a_run_of_each(small, tmp_path, monkeypatch):
 
 
 def test_faults_are_one_line(small):
-    with pytest.raises(ConfigError, match=r"training\.epochs\?") as error:
+    with pytest.raises(ConfigError, match=r"did you mean 'training\.epochs'\?") as error:
         run("train", *small, "training.epoch=3")
     assert "\n" not in str(error.value)
 

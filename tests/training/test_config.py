@@ -18,7 +18,15 @@ MANIFEST = "data.manifest=a.csv"
 
 
 def test_every_recipe_of_the_contract_is_there():
-    wanted = {*PAPER, *(f"{name}_authors" for name in PAPER), "emoji", "wesnoth", "small", "folder"}
+    wanted = {
+        *PAPER,
+        *(f"{name}_authors" for name in PAPER),
+        "emoji",
+        "wesnoth",
+        "small",
+        "folder",
+        "folder_head",
+    }
     assert set(RECIPES) == wanted
 
 
@@ -136,13 +144,14 @@ def test_all_faults_are_listed_with_the_nearest_names():
         )
     text = str(error.value)
     assert "7 faults" in text
-    for hint in ("mean happier?", "training.epochs?", "training.batch_size=many", "optimizer.lr?", "word"):
+    hints = ("mean 'happier'?", "'training.epochs'?", "training.batch_size=many", "'optimizer.lr'?", "word")
+    for hint in hints:
         assert hint in text
     assert "\n" not in text
 
 
 def test_options_of_losses_are_checked():
-    with pytest.raises(ConfigError, match=r"loss\.alhpa of loss=happier \(did you mean loss\.alpha\?\)"):
+    with pytest.raises(ConfigError, match=r"loss\.alhpa of loss=happier \(did you mean 'loss\.alpha'\?\)"):
         compose(["recipe=emoji", "loss.alhpa=3"])
     with pytest.raises(ConfigError, match="must be a number"):
         compose(["recipe=emoji", "loss.alpha=much"])
@@ -160,6 +169,78 @@ def test_values_out_of_range_are_listed():
         "one of adam, adamw, sgd",
     ):
         assert hint in str(error.value)
+
+
+def test_the_recipe_for_folders_trains_a_head_without_a_gpu(monkeypatch, caplog):
+    def composed(*overrides, gpu):
+        monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+        return compose([MANIFEST, *overrides])
+
+    head, tuned = composed(gpu=False), composed(gpu=True)
+    assert (head.recipe, tuned.recipe) == ("folder", "folder")
+    assert (head.model.train, head.model.head, head.training.steps) == ("head", "mlp", 300)
+    assert (tuned.model.train, tuned.model.head, tuned.training.steps) == ("all", "linear", None)
+    assert [record.message.split(",")[0] for record in caplog.records] == [
+        "recipe=folder: there is no GPU",
+        "recipe=folder: there is a GPU",
+    ]
+    # What is said decides, and is not commented.
+    caplog.clear()
+    assert composed("recipe=folder", "model.train=all", gpu=False).training.epochs == 20
+    assert composed("recipe=folder", "model.train=head", gpu=True).training.steps == 300
+    assert composed("model.train=head", "training.epochs=5", gpu=False).training.steps is None
+    assert composed("recipe=small", gpu=False).model.train == "all"
+    assert not caplog.records
+
+
+def test_a_run_of_an_earlier_version_goes_on():
+    config = flatten(compose(["recipe=small", MANIFEST]))
+    stored = {key: value for key, value in config.items() if key not in ("model.train", "training.steps")}
+    assert differences(stored, config) == []
+    assert differences(stored, config | {"model.train": "head"}) == ["model.train was 'all', is 'head'"]
+
+
+OUT_OF_RANGE = {
+    "seed": ["-5", str(2**63), str(10**40)],
+    "data.workers": ["-1", "100000"],
+    "model.dim": ["0", str(10**12)],
+    "optimizer.lr": ["0", "-1", "inf", "nan"],
+    "optimizer.weight_decay": ["-1", "inf", "nan"],
+    "optimizer.momentum": ["inf"],
+    "optimizer.eta_min": ["nan"],
+    "optimizer.head_factor": ["inf"],
+    "optimizer.proxies.lr": ["inf"],
+    "transform.size": ["7", "100000"],
+    "transform.rotate": ["nan", "-1", "inf"],
+    "transform.crop_scale": ["0", "1.1", "nan"],
+    "transform.crop_ratio": ["0.9", "inf", "nan"],
+    "transform.colour": ["1", "nan"],
+    "transform.preset": ["smal"],
+    "training.batch_size": ["1", str(10**12)],
+    "training.clip_norm": ["0", "inf", "nan"],
+    "training.checkpoint_minutes": ["0", "nan"],
+    "training.memory": ["-1", str(10**15)],
+    "training.warmup_epochs": ["-1", "14"],
+    "evaluation.patience": ["0"],
+    "loss.alpha": ["nan", "inf"],
+}
+
+
+@pytest.mark.parametrize("which", [0, -1])
+def test_every_value_out_of_range_is_listed_when_composed(which):
+    wrong = {key: values[which] for key, values in OUT_OF_RANGE.items()}
+    with pytest.raises(ConfigError) as error:
+        compose(["recipe=emoji", *(f"{key}={value}" for key, value in wrong.items())])
+    text = str(error.value)
+    assert f"{len(wrong)} faults" in text
+    assert "\n" not in text
+    for key in wrong:
+        assert f"{key} must be" in text
+
+
+def test_the_ends_of_ranges_are_in():
+    pairs = [f"seed={2**63 - 1}", "transform.size=8", "transform.rotate=360", "training.warmup_epochs=13"]
+    assert compose(["recipe=emoji", *pairs]).seed == 2**63 - 1
 
 
 def test_several_values_need_a_sweep():
@@ -198,6 +279,16 @@ def test_differences_leave_out_what_changes_no_result():
         differences(first, compose(["recipe=small", MANIFEST, "seed=1", "loss=nsm"]))[-1]
         == "seed was 0, is 1"
     )
+
+
+def test_a_run_of_an_earlier_version_is_the_same_configuration():
+    config = compose(["recipe=small", MANIFEST])
+    stored = OmegaConf.to_container(OmegaConf.create(to_yaml(config)))
+    stored["loss"]["form"] = stored["loss"].pop("engine")
+    del stored["training"]["clip_norm"], stored["loss"]["alpha"], stored["seed"]
+    assert differences(stored, config) == []
+    other = compose(["recipe=small", MANIFEST, "loss.alpha=3", "training.clip_norm=1", "seed=2"])
+    assert len(differences(stored, other)) == 3
 
 
 def test_yaml_holds_every_key():

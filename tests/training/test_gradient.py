@@ -5,9 +5,9 @@ import torch
 from lightning.fabric import Fabric
 
 from happier import Encoder, Taxonomy
+from happier.data.augmentation import augment, draw, normalise, to_bytes
 from happier.data.transforms import build_transform
 from happier.losses import build_loss
-from happier.training.augment import augment, draw, normalise, to_bytes
 from happier.training.config import OptimizerConfig, ProxyOptimizerConfig, TransformConfig
 from happier.training.gradient import batch_gradient
 from happier.training.optimization import Schedule, build_optimizer, build_proxy_optimizer

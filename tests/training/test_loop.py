@@ -1,49 +1,34 @@
 """The loop: every loss, every recipe; what it writes; how it stops and goes on."""
 
-import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 from safetensors.torch import load_file
+from training_runs import assert_same, kill_at, lines, weights_of
 
 import happier.conf
-from happier.errors import CheckpointError, ConfigError, TrainingError
+from happier.errors import CheckpointError, ConfigError, HappierError, TrainingError
+from happier.evaluation.protocol import evaluate_manifest
 from happier.losses import LOSSES
+from happier.runs import read_run
+from happier.storage.lock import locked
 from happier.training import loop
-from happier.training.checkpoint import read_checkpoint
+from happier.training.checkpoint import Checkpoints, read_checkpoint
 from happier.training.compose import compose
-from happier.training.config import flatten
 from happier.training.loop import train
 
 RECIPES = sorted(path.stem for path in (Path(happier.conf.__file__).parent / "recipe").glob("*.yaml"))
 # Every recipe and every loss in turn.
 PAIRS = [(RECIPES[number % len(RECIPES)], loss) for number, loss in enumerate(LOSSES)]
-
-
-def weights_of(run):
-    """All that a run learnt, for comparing to the last bit."""
-    state = read_checkpoint(run / "checkpoint" / "last.ckpt")
-    return flatten({part: state[part] for part in ("encoder", "criterion", "optimizer")})
-
-
-def assert_same(first, second):
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        same = (
-            torch.equal(tensor, second[name]) if isinstance(tensor, torch.Tensor) else tensor == second[name]
-        )
-        assert same, name
-
-
-def lines(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize(("recipe", "loss"), PAIRS)
@@ -81,7 +66,7 @@ def test_a_run_directory_holds_what_it_should(small, tmp_path):
     )  # fmt: skip
     assert {path.name for path in run.iterdir()} == {
         "config.yaml", "metrics.jsonl", "checkpoint", "model.safetensors", "model.json", "README.md",
-        "tensorboard",
+        "tensorboard", ".lock",
     }  # fmt: skip
     kinds = [(line["kind"], line["step"], line["epoch"]) for line in lines(run)]
     assert kinds == [
@@ -125,13 +110,6 @@ def test_seeds_differ(small, tmp_path):
     assert not torch.equal(first["encoder.head.weight"], second["encoder.head.weight"])
 
 
-def kill_at(places, overrides):
-    """Start the run once for each place and kill -9 it there; what became of each."""
-    command = [sys.executable, str(Path(__file__).with_name("killed_runs.py")), *places, "--", *overrides]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
-
-
 # Options whose state a checkpoint must hold: proxies, memory, momentum, warm-up, clipping.
 RESUMED = {
     "plain": [],
@@ -149,12 +127,12 @@ RESUMED = {
 @pytest.mark.parametrize("name", RESUMED)
 def test_killed_at_any_step_a_run_ends_with_the_same_bits(name, small, tmp_path):
     options = [*small, "training.checkpoint_steps=2", *RESUMED[name]]
-    train(compose([*options, f"run={tmp_path / 'whole'}"]))
+    # Each in a process that has computed nothing before.
+    assert kill_at(["0:end"], [*options, f"run={tmp_path / 'whole'}"]) == ["0:end 0"]
     killed = [*options, f"run={tmp_path / 'killed'}"]
     # At the start, in an epoch, between epochs, twice at the same place, while a checkpoint is written.
     places = ["1:step", "4:step", "2:save", "3:step", "3:step", "1:save"]
-    assert kill_at(places, killed) == [f"{place} -9" for place in places]
-    train(compose(killed))
+    assert kill_at([*places, "0:end"], killed) == [*(f"{place} -9" for place in places), "0:end 0"]
     assert_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "killed"))
     whole, again = lines(tmp_path / "whole"), lines(tmp_path / "killed")
     for line in (*whole, *again):
@@ -202,6 +180,133 @@ def test_other_data_are_refused(small, shapes, tmp_path):
     changed.write(tmp_path / "changed.parquet")
     with pytest.raises(CheckpointError, match="images or labels are not those"):
         train(compose([*small, f"run={tmp_path}/run", f"data.manifest={tmp_path}/changed.parquet"]))
+
+
+@pytest.fixture(scope="module")
+def trained(shapes, tmp_path_factory):
+    """Options of a finished run of one epoch, and its directory."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    options = [
+        "recipe=small",
+        f"data.manifest={shapes}",
+        "training.epochs=1",
+        "training.batch_size=32",
+        "training.tensorboard=false",
+        "evaluation.every=1",
+        "data.workers=0",
+    ]
+    train(compose([*options, f"run={run}"]))
+    return options, run
+
+
+@pytest.fixture
+def stored(trained, tmp_path):
+    """A copy of that run: its configuration and its checkpoints."""
+    options, run = trained
+    shutil.copytree(run, tmp_path / "run")
+    return compose([*options, f"run={tmp_path / 'run'}"]), Checkpoints(tmp_path / "run" / "checkpoint")
+
+
+def test_a_manifest_with_a_test_row_less_is_refused(stored, shapes, tmp_path):
+    config, checkpoints = stored
+    manifest = happier.data.Manifest.read(shapes)
+    table = manifest.table
+    fewer = table.drop(index=table.index[table["split"] == "test"][-1])
+    happier.data.Manifest(fewer, levels=manifest.levels, root=manifest.root).write(tmp_path / "fewer.parquet")
+    other = replace(config, data=replace(config.data, manifest=str(tmp_path / "fewer.parquet")))
+    with pytest.raises(CheckpointError, match=r"images or labels are not those .* evaluated on"):
+        train(other)
+    # A checkpoint of an earlier version does not know the rows that were evaluated.
+    state = checkpoints.load()
+    del state["evaluated_data"]
+    checkpoints.save(state)
+    assert train(config).steps == 3
+
+
+def test_a_second_trainer_in_the_same_directory_is_refused(stored, trained):
+    config, _ = stored
+    with locked(config.run_dir):
+        command = [sys.executable, "-m", "happier", "train", *trained[0], f"run={config.run}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"is being changed by process {os.getpid()}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert train(config).steps == 3
+
+
+# Wrong in type, or in content. The loss scale is left out: there is none in fp32.
+DAMAGED = {
+    "text": lambda state, part: state.update({part: "text"}),
+    "number": lambda state, part: state.update({part: 5}),
+    "empty": lambda state, part: state.update({part: {}}),
+    "missing": lambda state, part: state.pop(part),
+}
+
+
+@pytest.mark.parametrize("part", ["position", "sampler", "rng", "encoder", "optimizer", "proxy_optimizer"])
+def test_a_checkpoint_that_does_not_fit_is_one_line(part, stored):
+    config, checkpoints = stored
+    whole = checkpoints.load()
+    for name, damage in DAMAGED.items():
+        if (part, name) == ("position", "empty"):
+            continue  # a run that starts
+        state = dict(whole)
+        damage(state, part)
+        checkpoints.save(state)
+        with pytest.raises(CheckpointError) as error:
+            train(config)
+        assert "\n" not in str(error.value)
+        assert "last.ckpt" in str(error.value)
+
+
+def _drop_group(state):
+    state["param_groups"].pop()
+
+
+def _drop_moment(state):
+    del state["state"][0]["exp_avg"]
+
+
+def _wrong_shape(state):
+    state["state"][0]["exp_avg"] = torch.zeros(3)
+
+
+def _wrong_rate(state):
+    state["param_groups"][0]["lr"] = "fast"
+
+
+@pytest.mark.parametrize("damage", [_drop_group, _drop_moment, _wrong_shape, _wrong_rate])
+def test_a_damaged_optimiser_is_noticed_before_the_first_step(damage, stored):
+    config, checkpoints = stored
+    state = checkpoints.load()
+    damage(state["optimizer"])
+    checkpoints.save(state)
+    with pytest.raises(CheckpointError, match="does not fit this configuration"):
+        train(config)
+
+
+def test_a_directory_that_cannot_be_made_is_one_line(trained, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HappierError, match=r"cannot write .*file/run"):
+        train(compose([*trained[0], f"run={tmp_path}/file/run"]))
+    with pytest.raises(HappierError, match="File name too long"):
+        train(compose([*trained[0], f"run={tmp_path}/{'x' * 300}"]))
+
+
+def test_a_disk_that_is_full_when_the_model_is_saved_is_one_line(trained, tmp_path):
+    config = compose([*trained[0], f"run={tmp_path}/run", "training.log_every=100"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill_the_disk(done, total):
+        if done == total:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+
+    try:
+        with pytest.raises(HappierError, match=r"cannot write .* the last checkpoint is intact"):
+            train(config, progress=fill_the_disk)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert train(config).steps == 3
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(small, tmp_path):
@@ -265,7 +370,7 @@ def test_a_full_disk_is_told(small, tmp_path):
             resource.setrlimit(resource.RLIMIT_FSIZE, (400, hard))
 
     try:
-        with pytest.raises(TrainingError, match=r"cannot write to .* free some space"):
+        with pytest.raises(TrainingError, match=r"cannot write .* free some space"):
             train(config, progress=fill_the_disk)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -287,6 +392,11 @@ def test_several_test_sets_are_averaged(shapes, small, tmp_path):
     metrics = train(compose([*small, *options])).metrics
     assert lines(tmp_path / "run")[-1]["split"] == "query"
     assert metrics["H-AP"] == pytest.approx((metrics["coarse:H-AP"] + metrics["fine:H-AP"]) / 2)
+    # `happier evaluate` gives the same figures under the same names.
+    run = read_run(tmp_path / "run")
+    evaluated = evaluate_manifest(run.vectors, run.manifest).summary()
+    assert evaluated.keys() == metrics.keys()
+    assert evaluated["fine:H-AP"] == pytest.approx(metrics["fine:H-AP"], abs=1e-4)
 
 
 @pytest.mark.slow

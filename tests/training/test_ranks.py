@@ -42,3 +42,17 @@ def test_two_ranks_in_micro_batches_end_with_the_weights_of_one_pass(small, tmp_
     one, two = (read_checkpoint(tmp_path / name / "checkpoint" / "last.ckpt") for name in ("one", "two"))
     for name, tensor in one["encoder"].items():
         torch.testing.assert_close(two["encoder"][name], tensor, atol=1e-5, rtol=0, msg=name)
+
+
+@pytest.mark.slow
+def test_two_ranks_train_the_head_of_one(small, tmp_path, happier):
+    """Each computes its part of the features, which both train on."""
+    options = [*small, "model.train=head", "optimizer=sgd", "optimizer.lr=0.01", "evaluation.every=4"]
+    train(compose([*options, f"run={tmp_path}/one", f"data.feature_folder={tmp_path}/one.features"]))
+    more = [f"run={tmp_path}/two", f"data.feature_folder={tmp_path}/two.features", "training.micro_batch=6"]
+    happier("train", *options, *more, launcher=TWO_RANKS)
+    one, two = (read_checkpoint(tmp_path / name / "checkpoint" / "last.ckpt") for name in ("one", "two"))
+    for part in ("encoder", "criterion"):
+        for name, tensor in one[part].items():
+            torch.testing.assert_close(two[part][name], tensor, atol=1e-5, rtol=0, msg=name)
+    assert two["position"]["best"] == pytest.approx(one["position"]["best"], abs=1e-3)

@@ -1,10 +1,8 @@
-"""A small catalogue of drawn shapes, two models' indexes over it, and a browser."""
+"""A small catalogue of drawn shapes, and two models' indexes over it."""
 
 from __future__ import annotations
 
 import io
-import os
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -96,19 +94,3 @@ def as_bytes(image: Image.Image, kind: str = "PNG") -> bytes:
 def photo():
     """A new red circle, as a PNG file's bytes."""
     return as_bytes(draw((214, 48, 49), "circle", np.random.default_rng(99)))
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Debian's Chromium, driven by playwright."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("no Chromium was found; `make browser` installs it")
-        pytest.skip("no Chromium was found; `make browser` installs it")
-    playwright = pytest.importorskip("playwright.sync_api")
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=path, args=flags)
-        yield opened
-        opened.close()

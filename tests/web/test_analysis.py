@@ -12,8 +12,8 @@ from happier.data import Manifest
 from happier.evaluation import evaluate, retrieve
 from happier.search import Index
 from happier.web.analysis import SHOWN, analyse
-from happier.web.app import Workers
 from happier.web.explorer import Explorer
+from happier.web.workers import Workers
 
 
 def make_index(directory, count, *, seed=0):

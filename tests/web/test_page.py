@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from happier.palette import palette
+from happier.report.level_colours import palette
 from happier.web.server import ExplorerServer
 
 HERE = Path(__file__).parent

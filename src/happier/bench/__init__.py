@@ -1,1 +1,1 @@
-"""."""
+"""Speed and memory, measured against the alternatives in the same run."""

@@ -25,8 +25,9 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from happier.data.image import decode_image, read_image
+from happier.data.input_config import IMAGENET_MEAN, IMAGENET_STD
 from happier.data.manifest import Manifest
-from happier.data.transforms import IMAGENET_MEAN, IMAGENET_STD, build_transform
+from happier.data.transforms import build_transform
 
 PIL_ONLY: Final = "PIL, PIL transforms"
 PIL_TENSOR: Final = "PIL, tensor transforms"
@@ -57,7 +58,7 @@ class Measurement:
 def measure_images(
     *, images: int = 24, rounds: int = 5, progress: Callable[[str], None] | None = None
 ) -> list[Measurement]:
-    """Measure all ways of all tasks, in turns, so that a busy machine is busy for all of them."""
+    """Measure all ways of all tasks in turns, so that other load on the machine affects all of them."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -14,10 +14,10 @@ from threadpoolctl import threadpool_limits
 
 from happier.bench.measure import alternating_cpu_seconds, cpu_seconds, peak_mebibytes, wall_seconds
 from happier.evaluation import evaluate
-from happier.evaluation.cpu import block_rows
+from happier.evaluation.scores import block_rows
+from happier.progress import Status
 from happier.taxonomy import path_codes
 
-Tell = Callable[[str], None]
 DIM = 512
 
 
@@ -55,7 +55,7 @@ def gallery_like(
     items = items or size.items
     generator = np.random.default_rng(0)
     leaves = size.branches[-1]
-    # Every leaf draws its ancestors once, so that leaves nest in a tree; kingdoms are uneven as in nature.
+    # Every leaf draws its ancestors once, so that leaves form a tree; kingdoms are uneven, as in nature.
     columns = []
     for level, branches in enumerate(size.branches[:-1]):
         weights = (
@@ -76,7 +76,7 @@ def gallery_like(
 def _product(
     queries: npt.NDArray[np.float32], gallery: npt.NDArray[np.float32], step: int
 ) -> Callable[[], None]:
-    """The bare product on one thread, that many queries at a time."""
+    """The bare product on one thread, ``step`` queries at a time."""
     out = np.empty((step, len(gallery)), dtype=np.float32)
 
     def run() -> None:
@@ -88,7 +88,7 @@ def _product(
     return run
 
 
-def measure_floor(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
+def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Row]:
     """All metrics against numpy's matrix product of the same queries and gallery."""
     vectors, labels = gallery_like(size)
     queries = min(queries, len(vectors))
@@ -131,8 +131,8 @@ def measure_floor(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
         )
 
 
-def measure_growth(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
-    """Cost of a query at N, 2N and 4N items; what is done once, however many queries, stands apart."""
+def measure_growth(size: Size, queries: int, *, tell: Status) -> Iterator[Row]:
+    """Cost of a query at N, 2N and 4N items; one-time work is reported separately."""
     vectors, labels = gallery_like(size)
     first = first_product = None
     for parts in (4, 2, 1):
@@ -156,7 +156,7 @@ def measure_growth(size: Size, queries: int, *, tell: Tell) -> Iterator[Row]:
         yield Row(f"{items:,} items", size.name, queries, 1e3 * cost, cost / first, note)
 
 
-def measure_others(items: int, *, tell: Tell) -> Iterator[Row]:
+def measure_others(items: int, *, tell: Status) -> Iterator[Row]:
     """Other libraries, which compute fine AP only, and the sort-everything form, on a smaller set."""
     size = SIZES["sop"]
     vectors, labels = gallery_like(size, items)
@@ -171,7 +171,7 @@ def measure_others(items: int, *, tell: Tell) -> Iterator[Row]:
     torch.set_num_threads(1)
     try:
         for run in _alternatives(vectors[:50], labels[:50], np.arange(50) // 5).values():
-            run()  # some compile themselves first
+            run()  # some compile on the first call
         for name, run in _alternatives(vectors, labels, fine).items():
             tell(name)
             cost = cpu_seconds(run, least=1)
@@ -240,7 +240,7 @@ def _ranx(vectors: npt.NDArray[np.float32], fine: npt.NDArray[np.int64]) -> None
     ranx_evaluate(Qrels(relevant), Run(run), "map")
 
 
-def measure_exactness(*, tell: Tell) -> float:
+def measure_exactness(*, tell: Status) -> float:
     """Largest difference of any metric between the kernel and plain float64, given the same scores."""
     tell("exactness")
     generator = np.random.default_rng(0)

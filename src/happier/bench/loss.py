@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 from happier.bench.measure import cpu_seconds, peak_mebibytes
-from happier.errors import MissingExtraError
+from happier.errors import MissingExtraError, OptionError
 from happier.losses import (
     HAPLoss,
     NormSoftmaxLoss,
@@ -26,9 +26,9 @@ from happier.losses import (
     SupRecallLoss,
 )
 from happier.losses.hap import level_counts
-from happier.losses.loss import RetrievalLoss
 from happier.losses.objective import AP, NDCG, Objective
-from happier.losses.ranking import Form
+from happier.losses.ranking import LossEngine
+from happier.losses.retrieval_loss import RetrievalLoss
 from happier.losses.surrogate import SigmoidSurrogate, StepSurrogate, Surrogate
 from happier.relevance import HierarchyRelevance, LevelRelevance
 from happier.taxonomy import shared_levels
@@ -36,9 +36,8 @@ from happier.taxonomy import shared_levels
 CUBE: Final = "batch x batch x batch"
 CHUNKED: Final = "chunked torch"
 KERNEL: Final = "kernel"
+TRITON: Final = "Triton"
 PML: Final = "pytorch-metric-learning"
-
-# Of malloc.h.
 
 DIM: Final = 512
 PER_CLASS: Final = 4
@@ -46,15 +45,15 @@ PER_CLASS: Final = 4
 
 @dataclass(frozen=True)
 class Measurement:
-    """One loss in one form, forward and backward on one core.
+    """One loss in one form, forward and backward, on one core or on a GPU.
 
     Attributes:
         loss: name of the loss.
         form: how it is computed.
         batch: embeddings in the batch.
         levels: levels of the tree.
-        seconds: CPU time, the best of several runs.
-        mebibytes: peak memory beyond what was in use before; None where the system does not tell.
+        seconds: CPU time, or time of the GPU, the best of several runs.
+        mebibytes: peak memory beyond what was in use before; None where the system does not report it.
         speedup: time of the first form measured for this loss and batch over this one's; None for the first.
     """
 
@@ -95,7 +94,7 @@ def toy_batch(batch: int, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     embeddings = F.normalize(torch.randn(batch, DIM, generator=generator), dim=1)
     classes = torch.arange(batch) // PER_CLASS
-    # Halved again and again towards the coarse levels, but never below two classes.
+    # Halved at each coarser level, but never below two classes.
     columns = [classes]
     for level in range(levels - 1, 0, -1):
         width = max(2, 2 ** (level - 1) * 2)
@@ -104,22 +103,32 @@ def toy_batch(batch: int, levels: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def measure_losses(
-    sizes: Sequence[int], depths: Sequence[int], *, progress: Callable[[str], None] | None = None
+    sizes: Sequence[int],
+    depths: Sequence[int],
+    *,
+    device: str = "cpu",
+    progress: Callable[[str], None] | None = None,
 ) -> Iterator[Measurement]:
-    """All forms of all losses, one after another in this process.
+    """All forms of all losses, in sequence in this process.
 
     Args:
         sizes: batch sizes; the straightforward form runs up to 256, chunked torch up to 1024.
         depths: numbers of levels for the smallest batch; larger batches have the first.
-        progress: told what is measured next.
+        device: ``"cpu"`` or ``"cuda"``.
+        progress: called with what is measured next.
+
+    Raises:
+        OptionError: another device, or one that is not there.
     """
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise OptionError(f"device must be cpu, or cuda where there is a GPU, got {device!r}")
     with _one_core():
         for batch in sizes:
             for levels in depths if batch == min(sizes) else depths[:1]:
-                yield from _measure("H-AP", _hap_forms(batch), batch, levels, progress)
+                yield from _measure("H-AP", _hap_forms(batch, device), batch, levels, device, progress)
         batch, levels = min(sizes), depths[0]
-        for name, forms in _other_losses(batch).items():
-            yield from _measure(name, forms, batch, levels, progress)
+        for name, forms in _other_losses(batch, device).items():
+            yield from _measure(name, forms, batch, levels, device, progress)
 
 
 def measure_step(
@@ -156,17 +165,20 @@ def as_json(measurements: Sequence[Measurement], share: StepShare | None) -> dic
     }
 
 
-def _hap_forms(batch: int) -> dict[str, Callable[[], Any]]:
+def _hap_forms(batch: int, device: str = "cpu") -> dict[str, Callable[[], Any]]:
     forms: dict[str, Callable[[], Any]] = {}
     if batch <= 256:
         forms[CUBE] = lambda: _Cube(lambda n: Objective.ap(n, HierarchyRelevance()(n)), StepSurrogate())
     if batch <= 1024:
-        forms[CHUNKED] = lambda: HAPLoss(form="torch")
-    forms[KERNEL] = lambda: HAPLoss(form="kernel")
+        forms[CHUNKED] = lambda: HAPLoss(engine="torch")
+    if device == "cpu":
+        forms[KERNEL] = lambda: HAPLoss(engine="kernel")
+    else:
+        forms[TRITON] = lambda: HAPLoss(engine="triton")
     return forms
 
 
-def _other_losses(batch: int) -> dict[str, dict[str, Callable[[], Any]]]:
+def _other_losses(batch: int, device: str = "cpu") -> dict[str, dict[str, Callable[[], Any]]]:
     try:
         from pytorch_metric_learning import losses as pml
     except ImportError as error:
@@ -175,22 +187,28 @@ def _other_losses(batch: int) -> dict[str, dict[str, Callable[[], Any]]]:
     def ap(counts: torch.Tensor) -> Objective:
         return Objective.ap(counts, LevelRelevance([1.0])(counts))
 
+    def ndcg(counts: torch.Tensor) -> Objective:
+        return Objective.ndcg(counts, batch)
+
     def recall(counts: torch.Tensor) -> Objective:
         return Objective.recall(counts, (1, 2, 4, 8, 16), 1.0)
 
     classes = batch // PER_CLASS
     step, sigmoid = StepSurrogate(), SigmoidSurrogate()
-    ranking: dict[str, tuple[_Cube, Callable[[Form], RetrievalLoss]]] = {
-        "Smooth-AP": (_Cube(ap, sigmoid, fine=True), lambda form: SmoothAPLoss(form=form)),
-        "ROADMAP": (_Cube(ap, step, fine=True), lambda form: ROADMAPLoss(form=form)),
-        "SupRecall": (_Cube(recall, step, fine=True), lambda form: SupRecallLoss(form=form)),
-        "SupNDCG": (_Cube(Objective.ndcg, step), lambda form: SupNDCGLoss(form=form)),
+    ranking: dict[str, tuple[_Cube, Callable[[LossEngine], RetrievalLoss]]] = {
+        "Smooth-AP": (_Cube(ap, sigmoid, fine=True), lambda engine: SmoothAPLoss(engine=engine)),
+        "ROADMAP": (_Cube(ap, step, fine=True), lambda engine: ROADMAPLoss(engine=engine)),
+        "SupRecall": (_Cube(recall, step, fine=True), lambda engine: SupRecallLoss(engine=engine)),
+        "SupNDCG": (
+            _Cube(lambda counts: Objective.ndcg(counts, batch), step),
+            lambda engine: SupNDCGLoss(engine=engine),
+        ),
     }
     result: dict[str, dict[str, Callable[[], Any]]] = {
         name: {
             CUBE: partial(_same, cube),
             CHUNKED: partial(make, "torch"),
-            KERNEL: partial(make, "kernel"),
+            **({KERNEL: partial(make, "kernel")} if device == "cpu" else {TRITON: partial(make, "triton")}),
         }
         for name, (cube, make) in ranking.items()
     }
@@ -207,20 +225,43 @@ def _measure(
     forms: dict[str, Callable[[], Any]],
     batch: int,
     levels: int,
+    device: str,
     progress: Callable[[str], None] | None,
 ) -> Iterator[Measurement]:
-    embeddings, labels = toy_batch(batch, levels)
+    embeddings, labels = (tensor.to(device) for tensor in toy_batch(batch, levels))
     first: float | None = None
     for form, make in forms.items():
         if progress:
             progress(f"{name}, {form}, batch {batch}, {levels} levels")
-        step = _step_of(make(), embeddings, labels)
+        loss = make()
+        if isinstance(loss, torch.nn.Module):
+            loss.to(device)
+        step = _step_of(loss, embeddings, labels)
         step()  # compiles, warms caches
-        seconds = cpu_seconds(step)
-        mebibytes = peak_mebibytes(step)
+        mebibytes: float | None
+        if device == "cuda":
+            seconds, mebibytes = _cuda_seconds_and_mebibytes(step)
+        else:
+            seconds, mebibytes = cpu_seconds(step), peak_mebibytes(step)
         speedup = first / seconds if first is not None else None
         first = seconds if first is None else first
         yield Measurement(name, form, batch, levels, seconds, mebibytes, speedup)
+
+
+def _cuda_seconds_and_mebibytes(step: Callable[[], None], runs: int = 20) -> tuple[float, float]:
+    """Best time of the GPU over several runs, and memory beyond what was in use before."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    best = float("inf")
+    for _ in range(runs):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        step()
+        end.record()
+        torch.cuda.synchronize()
+        best = min(best, start.elapsed_time(end) / 1000)
+    return best, (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def _step_of(loss: Any, embeddings: torch.Tensor, labels: torch.Tensor) -> Callable[[], None]:
@@ -285,11 +326,11 @@ class _Cube:
 def cube_loss(
     scores: torch.Tensor, levels: torch.Tensor, objective: Objective, surrogate: Surrogate
 ) -> torch.Tensor:
-    """The ranking loss of `happier.losses` as its formula reads: autograd through ``[Q, N, N]`` tensors."""
+    """The ranking loss of `happier.losses` written as its formula: autograd through ``[Q, N, N]`` tensors."""
     weights = objective.weights.to(scores.dtype).gather(1, levels.clamp(min=0).long())  # [Q, N]
     t = scores[:, None, :] - scores[:, :, None]  # [Q, k, j]
     other, own = levels[:, None, :], levels[:, :, None]
-    seen = (other >= 0) & ~torch.eye(levels.shape[1], dtype=torch.bool)
+    seen = (other >= 0) & ~torch.eye(levels.shape[1], dtype=torch.bool, device=levels.device)
     if isinstance(surrogate, StepSurrogate):
         p = surrogate
         sigmoid = torch.sigmoid(t / p.tau)

@@ -26,7 +26,7 @@ def cpu_seconds(step: Callable[[], Any], *, least: int = 2, budget: float = 2.0)
 
 
 def alternating_cpu_seconds(steps: Sequence[Callable[[], Any]], *, rounds: int = 3) -> list[float]:
-    """Best CPU time of each step, run in turns: what else the machine does then slows all of them alike."""
+    """Best CPU time of each step, run in turns: other load on the machine then slows all of them alike."""
     best = [float("inf")] * len(steps)
     for _ in range(rounds):
         for i, step in enumerate(steps):

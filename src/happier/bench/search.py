@@ -1,4 +1,4 @@
-"""Search engines side by side: how fast, and how much of the exact answer each finds.
+"""Search engines compared: how fast, and how much of the exact answer each finds.
 
 The vectors lie in clusters of clusters, as those of a trained model do; on vectors without any structure
 every approximate method fails, which says nothing about images.
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from happier.errors import OptionError
-from happier.search.engine import ENGINES, Branch, Engine, Positions, Scope, Vectors, create_engine
+from happier.search.engine import ENGINES, Branch, Positions, Scope, SearchEngine, VectorArray, create_engine
 from happier.search.exact import rescore, scan
 
 K = 10
@@ -31,11 +31,11 @@ class EngineSpeed:
     Attributes:
         vectors: how many.
         engine: its name.
-        build_seconds: to take them all.
+        build_seconds: to add them all.
         single: queries per second, one at a time.
         batched: queries per second, many at a time.
         recall: share of the exact nearest ten that it finds.
-        bytes_per_vector: it keeps beyond the index's own vector file.
+        bytes_per_vector: stored in addition to the index's own vector file.
     """
 
     vectors: int
@@ -57,7 +57,7 @@ def bench_search(
     place: Path | None = None,
     report: Report = lambda _: None,
 ) -> Iterator[EngineSpeed]:
-    """Build each engine over each number of vectors and time it; yields results as they come.
+    """Build each engine over each number of vectors and time it; yields each result when it is ready.
 
     Args:
         sizes: numbers of vectors.
@@ -66,7 +66,7 @@ def bench_search(
         queries: new vectors of the same clusters to search with.
         seed: of the vectors.
         place: folder for temporary files.
-        report: told what is being done.
+        report: called with what is being done.
 
     Raises:
         OptionError: an unknown engine.
@@ -74,6 +74,10 @@ def bench_search(
     for name in engines:
         if name not in ENGINES:
             raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
+    if seed < 0:
+        raise OptionError(f"seed must be 0 or more, got {seed}")
+    if min(*sizes, dim, queries, 10**9) < 1:
+        raise OptionError(f"sizes, dim and queries must be 1 or more, got {list(sizes)}, {dim} and {queries}")
     with tempfile.TemporaryDirectory(dir=place, prefix="happier-bench-") as folder:
         for size in sizes:
             report(f"making {size:,} vectors")
@@ -90,7 +94,7 @@ def bench_search(
             path.unlink()
 
 
-def clustered_vectors(path: Path, count: int, dim: int, *, seed: int, per_class: int = 50) -> Vectors:
+def clustered_vectors(path: Path, count: int, dim: int, *, seed: int, per_class: int = 50) -> VectorArray:
     """Unit vectors in classes of about ``per_class``, twenty classes to a group, in a file of their own.
 
     Rows are in random order, so the last ones are new members of the same classes.
@@ -110,14 +114,14 @@ def clustered_vectors(path: Path, count: int, dim: int, *, seed: int, per_class:
     return np.memmap(path, dtype=np.float32, mode="r", shape=(count, dim))
 
 
-def _measure(name: str, scope: Scope, asked: Vectors, exact: Positions, folder: Path) -> EngineSpeed:
+def _measure(name: str, scope: Scope, asked: VectorArray, exact: Positions, folder: Path) -> EngineSpeed:
     rows, dim = scope.vectors.shape
     options = {"uri": str(folder / f"{rows}.db")} if name == "milvus" else {}
     start = time.perf_counter()
     engine = create_engine(name, dim=dim, depth=1, rows=rows, options=options)
     branches: list[Branch] = [("all",)] * rows
     engine.add(scope.vectors, branches, start=0)
-    settings = engine.write(folder, f"{name}-{rows}")
+    engine.write(folder, f"{name}-{rows}")
     built = time.perf_counter() - start
     _answer(engine, asked[:BATCH], scope)  # warms it up
     single = _rate(lambda query: _answer(engine, query[None], scope), list(asked[: len(asked) // 4]))
@@ -127,7 +131,7 @@ def _measure(name: str, scope: Scope, asked: Vectors, exact: Positions, folder: 
     batched = len(asked) / (time.perf_counter() - start)
     pairs = zip(found.tolist(), exact.tolist(), strict=True)
     hits = sum(len(set(mine) & set(theirs)) for mine, theirs in pairs)
-    kept = _bytes(folder, settings, options)
+    kept = _bytes(folder, engine.settings, options)
     engine.discard()
     for file in folder.glob(f"{name}-{rows}*"):
         file.unlink()
@@ -135,7 +139,7 @@ def _measure(name: str, scope: Scope, asked: Vectors, exact: Positions, folder: 
     return EngineSpeed(rows, name, built, single, batched, recall, kept / rows)
 
 
-def _answer(engine: Engine, queries: Vectors, scope: Scope) -> Positions:
+def _answer(engine: SearchEngine, queries: VectorArray, scope: Scope) -> Positions:
     """As the index does it: candidates of an approximate engine are scored exactly."""
     positions, _ = engine.search(queries, K, scope)
     if not engine.exact:
@@ -143,8 +147,10 @@ def _answer(engine: Engine, queries: Vectors, scope: Scope) -> Positions:
     return positions[:, :K]
 
 
-def _rate(work: Callable[[Vectors], object], pieces: Sequence[Vectors], seconds: float = 20.0) -> float:
-    """Pieces of work per second, within about a time."""
+def _rate(
+    work: Callable[[VectorArray], object], pieces: Sequence[VectorArray], seconds: float = 20.0
+) -> float:
+    """Calls per second, measured for about the given time."""
     start = time.perf_counter()
     done = 0
     for piece in pieces:

@@ -1,6 +1,6 @@
 """The explorer under a steady load: how long requests take, whether any fail, whether memory grows.
 
-Bounded in time and in requests, and only ever against 127.0.0.1.
+Bounded in time and in requests, and only against 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ except ImportError as error:
     raise MissingExtraError("httpx", "bench") from error
 
 Report = Callable[[str], None]
-# What a reader does: mostly look at results and their pictures, now and then bring an image.
+# What a user does: mostly look at results and their pictures, sometimes upload an image.
 _MIX = (("search", 0.40), ("thumbnail", 0.45), ("items", 0.10), ("upload", 0.05))
 
 
 @dataclass(frozen=True)
 class Load:
-    """What came of it.
+    """The outcome of a load test.
 
     Attributes:
-        clients: asking at once, each its next request as soon as it has an answer.
-        seconds: the load was held.
+        clients: number of clients, each sending its next request as soon as it has an answer.
+        seconds: duration of the load.
         requests: answered.
-        errors: answers that were not 2xx or did not come at all.
+        errors: requests without a 2xx answer.
         busy: answers 429, which a client repeats; they are not errors.
         p50, p99: milliseconds per request, all kinds together.
         by_kind: the same for each kind of request.
@@ -81,18 +81,18 @@ def bench_serve(
     images: int = 2_000,
     report: Report = lambda _: None,
 ) -> Load:
-    """Hold a load against `happier serve`, in a process of its own.
+    """Put `happier serve`, in a process of its own, under load.
 
     Args:
         index: what to serve; None for a catalogue of drawn images made for it.
         clients: at once.
         seconds: how long.
-        max_requests: stop earlier after so many.
+        max_requests: stop earlier after this many.
         images: of the drawn catalogue.
-        report: told what is being done.
+        report: called with what is being done.
 
     Raises:
-        SearchError: the server did not come up.
+        SearchError: the server did not start.
     """
     with tempfile.TemporaryDirectory(prefix="happier-bench-") as folder:
         if index is None:
@@ -138,15 +138,15 @@ def drawn_index(folder: Path, count: int) -> Path:
 
 @contextmanager
 def _server(index: Path) -> Iterator[tuple[str, psutil.Process]]:
-    command = [sys.executable, "-m", "happier.bench.served", str(index)]
-    # Its own OpenMP threads would only fight with the server's workers.
+    command = [sys.executable, "-m", "happier.bench.serve_target", str(index)]
+    # OpenMP threads would only compete with the server's workers.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            raise SearchError(f"the server for {index} did not come up")
+            raise SearchError(f"the server for {index} did not start")
         yield json.loads(line)["address"], psutil.Process(process.pid)
     finally:
         process.terminate()
@@ -210,7 +210,7 @@ async def _hold(
 
 
 async def _wait_for(client: httpx.AsyncClient) -> None:
-    """Until the server answers and has finished what it does once at the start."""
+    """Wait until the server answers and has finished its work at the start."""
     for _ in range(600):
         try:
             answer = await client.get("/api/info")
@@ -239,10 +239,10 @@ def _next(
 
 
 def _changed(picture: bytes, number: int) -> bytes:
-    """The picture with a mark of its own, so that it is not recognised as one seen before."""
-    from PIL import Image
+    """The picture with a unique mark, so that it is not recognised as one seen before."""
+    from happier.data.image import open_image
 
-    image = Image.open(io.BytesIO(picture)).convert("RGB")
+    image = open_image(picture).convert("RGB")
     image.putpixel((number % image.width, 0), (number, 255 - number, number))
     buffer = io.BytesIO()
     image.save(buffer, "PNG")

@@ -1,14 +1,13 @@
 """The training loop against the bare network: images a second, step by step in one run.
 
-After each step of the loop the same network goes forward and backward once on a batch of the same images, so
-that whatever else the machine does slows both alike. Times are those of the CPU, of the process that trains.
+After each step of the loop the same network runs forward and backward once on a batch of the same images, so
+that other load on the machine slows both alike. Times are those of the CPU, of the process that trains.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from PIL import Image
 
 from happier.data import Manifest
 from happier.encoder import Encoder
+from happier.progress import Status
 from happier.training.batches import TrainingBatches
 from happier.training.compose import compose
 from happier.training.config import TrainConfig
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """The loop's share of the bare speed; 1 is the best there is."""
+        """The loop's share of the bare speed; 1 is the best possible."""
         return self.loop / self.bare
 
 
@@ -56,7 +56,7 @@ def measure_training(
     batch_size: int = 64,
     steps: int = 12,
     backbone: str = "tf_efficientnet_lite0",
-    tell: Callable[[str], None],
+    tell: Status,
 ) -> list[Row]:
     """Measure the loop with images in memory, and with JPEG files that a worker decodes."""
     rows = []
@@ -86,7 +86,7 @@ def measure_training(
     return rows
 
 
-def _measure(what: str, config: TrainConfig, tell: Callable[[str], None]) -> Row:
+def _measure(what: str, config: TrainConfig, tell: Status) -> Row:
     """Run the loop, and the bare network after each of its steps."""
     batch_size = config.training.batch_size
     twin = Encoder(config.model.backbone, dim=config.model.dim).train()

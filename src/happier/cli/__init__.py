@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-import happier
 from happier.errors import HappierError
+from happier.storage.disk_errors import disk_fault
+from happier.version import __version__
 
 app = typer.Typer(
     name="happier",
@@ -25,7 +29,7 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"happier {happier.__version__}")
+        typer.echo(f"happier {__version__}")
         raise typer.Exit
 
 
@@ -39,14 +43,46 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line: a `HappierError` becomes one line and exit code 2."""
+    """Run the command line: an error that a user can cause becomes one line and exit code 2, not a traceback.
+
+    That is every `HappierError`, and every error of the disk (full, read-only, a name too long, a directory
+    in place of a file). Ctrl-C ends quietly with 130, a closed pipe (``| head``) with 1.
+    """
+    # A class name may have characters that the terminal's encoding lacks.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # raises here, not at exit, if the disk is full or the pipe closed
+    except BrokenPipeError:
+        _drop_output()
+        sys.exit(1)
     except HappierError as error:
-        # The message may hold brackets of its own: text, not markup.
-        Console(stderr=True).print(Text.assemble(("happier: ", "bold red"), str(error)), soft_wrap=True)
-        sys.exit(2)
+        _fail(str(error))
+    except Exception as error:
+        fault = disk_fault(error)
+        if fault is None:
+            raise
+        named = getattr(error, "filename2", None) or getattr(error, "filename", None)
+        if isinstance(error, OSError) and error.filename is None:
+            _drop_output()  # what could not be written may be the output itself
+        _fail(f"{f'{named}: ' if named else ''}{fault[0]}; {fault[1]}")
 
 
-# Each module registers its command on `app`; heavy imports wait inside the commands.
-from happier.cli import bench, data, demo, embed, evaluate, export, index, report, search, serve, train  # noqa: E402, F401
+def _fail(message: str) -> None:
+    # The message may hold brackets of its own: text, not markup.
+    with suppress(OSError):
+        Console(stderr=True).print(Text.assemble(("happier: ", "bold red"), message), soft_wrap=True)
+    sys.exit(2)
+
+
+def _drop_output() -> None:
+    """Discard what is still buffered for the standard output: Python would fail on it at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# Each module registers its command on `app`; heavy imports are inside the commands.
+from happier.cli import bench, data, demo, embed, evaluate, export, fit, index, report, search, serve, train  # noqa: E402, F401

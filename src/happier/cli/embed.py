@@ -21,28 +21,56 @@ def embed(
     batch_size: Annotated[int, typer.Option(help="Images embedded at a time.")] = 64,
     precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
     workers: Annotated[int, typer.Option(help="Processes that decode images.")] = 0,
+    backend: Annotated[
+        str, typer.Option(help="auto (the fastest with the same vectors), torch, onnxruntime or compile.")
+    ] = "auto",
+    features: Annotated[
+        bool, typer.Option("--features", help="Features of the backbone, to train heads on, not embeddings.")
+    ] = False,
+    views: Annotated[int, typer.Option(help="With --features: augmented views of each image, too.")] = 0,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, ... [default: a GPU if there is one]")
     ] = None,
 ) -> None:
     """Embed the images of a manifest into a directory: vectors, rows, and the model's fingerprint.
 
+    Only images that the directory lacks, or whose content changed, are computed.
+
     Example:
         happier embed runs/emoji manifest.parquet --split test -o emoji.embeddings
     """
     import torch
 
-    from happier.cli.progress import image_progress
     from happier.data import Manifest
-    from happier.encoder import Encoder
+    from happier.distributed import process_group
+    from happier.encoder import Encoder, FeatureStore, PassOptions
+    from happier.errors import OptionError
+    from happier.progress import ProgressBar
 
+    if features and precision != "fp32":
+        raise OptionError("features are kept in fp32; leave out --precision")
+    if views and not features:
+        raise OptionError("--views needs --features")
     encoder = Encoder.from_pretrained(run)
     encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     rows = Manifest.read(manifest)
     if split:
         rows = rows.select(tuple(split))
-    with image_progress("embedding") as progress:
-        made = encoder.embed_manifest(
-            rows, out, batch_size=batch_size, precision=precision, workers=workers, progress=progress
-        )
-    typer.echo(f"{out}: {len(made.vectors):,} vectors of {encoder.dim} numbers")
+    with process_group() as rank, ProgressBar("Embedding", quiet=rank > 0) as progress:
+        if features:
+            options = PassOptions(batch_size=batch_size, workers=workers)
+            vectors = FeatureStore.open_or_compute(
+                encoder, rows, out, views=views, backend=backend, options=options, progress=progress
+            ).vectors
+        else:
+            vectors = encoder.embed_manifest(
+                rows,
+                out,
+                batch_size=batch_size,
+                precision=precision,
+                workers=workers,
+                backend=backend,
+                progress=progress,
+            ).vectors
+    if rank == 0:
+        typer.echo(f"{out}: {len(vectors):,} vectors of {vectors.shape[1]} numbers")

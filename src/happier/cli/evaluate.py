@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from happier.cli import app
+from happier.cli.options import Against, BatchSize, EvaluatedRun, EvaluatedSplit, ManifestOfRun
+
+if TYPE_CHECKING:
+    from happier.runs.comparison import Comparison
 
 
 @app.command()
 def evaluate(
-    run: Annotated[
-        str, typer.Argument(help="A run, a saved model, a directory of embeddings, or a .npy file.")
-    ],
-    manifest: Annotated[
-        Path | None, typer.Option(help="The images and labels; by default the run's own.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="test, val, train (leave-one-out) or query (query and gallery).")
-    ] = None,
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RUN2",
-            help="Compare with this one, query by query; given again, show a further one or two beside.",
-        ),
-    ] = None,
+    run: EvaluatedRun,
+    manifest: ManifestOfRun = None,
+    split: EvaluatedSplit = None,
+    against: Against = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures as JSON; - prints them.")
     ] = None,
@@ -48,62 +40,65 @@ def evaluate(
     ties: Annotated[str, typer.Option(help="Order of equal scores: worst or best.")] = "worst",
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples; 0 for no intervals.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
-    batch_size: Annotated[int, typer.Option(help="Images embedded at a time.")] = 64,
+    batch_size: BatchSize = 64,
 ) -> None:
     """Evaluate a run: H-AP, ASI, NDCG, AP and recall at every level, and how severe its mistakes are.
 
     The manifest's splits say how: test rows are searched for among each other, queries in their gallery,
-    distractors are added, DyML's three test sets are told apart.
+    distractors are added, DyML's three test sets are evaluated one by one.
 
     Example: happier evaluate runs/happier --against runs/nsm --json figures.json
     """
-    from rich.console import Console
-
-    from happier.cli.progress import image_progress
     from happier.errors import OptionError
+    from happier.evaluation.files import to_json, write_json, write_per_query, write_text
+    from happier.evaluation.options import EvaluationOptions
+    from happier.evaluation.table import to_latex
+    from happier.progress import ProgressBar
     from happier.relevance import HierarchyRelevance
-    from happier.report.collect import check_number
-    from happier.report.comparison import compare_runs, store
-    from happier.report.stored import to_json, write_json, write_per_query
-    from happier.report.table import to_latex
-    from happier.report.text import dyml_table, metrics_table, published_table
     from happier.runs import read_run
+    from happier.runs.comparison import check_number, compare_runs, store
 
     if ties not in ("worst", "best"):
         raise OptionError(f"--ties must be worst or best, got {ties!r}")
     sources = (run, *(against or ()))
     check_number(len(sources))  # before anything is embedded
-    with image_progress("Embedding") as progress:
+    with ProgressBar("Embedding") as progress:
         runs = [
             read_run(source, manifest=manifest, split=split, batch_size=batch_size, progress=progress)
             for source in sources
         ]
-    found = compare_runs(
-        runs,
-        split=split,
+    options = EvaluationOptions(
         relevance=HierarchyRelevance(alpha=alpha, count_query=paper),
         ks=tuple(k or (1, 10, 100)),
         ties="worst" if ties == "worst" else "best",
-        resamples=resamples,
-        seed=seed,
-        published=paper,
     )
+    found = compare_runs(runs, options, split=split, resamples=resamples, seed=seed, published=paper)
     store(found)
+    table = "\n".join(to_latex(rows, found.names) for rows in found.rows)
     if per_query is not None:
         write_per_query(found.evaluations[0], found.runs[0].manifest, per_query)
     if json_file is not None and str(json_file) != "-":
         write_json(found.to_data(), json_file)
     if latex is not None and str(latex) != "-":
-        latex.write_text("\n".join(to_latex(rows, found.names) for rows in found.rows), encoding="utf-8")
+        write_text(table, latex)
     if str(json_file) == "-":
         typer.echo(to_json(found.to_data()), nl=False)
         return
     if str(latex) == "-":
-        typer.echo("\n".join(to_latex(rows, found.names) for rows in found.rows), nl=False)
+        typer.echo(table, nl=False)
         return
+    _print(found)
+
+
+def _print(found: Comparison) -> None:
+    """The tables on a terminal, and the notes to them."""
+    from rich.console import Console
+
+    from happier.evaluation.terminal import dyml_table, metrics_table, published_table
+
     console = Console()
     if not console.is_terminal:
-        console = Console(width=120)  # a file has no edge to wrap at
+        console = Console(width=120)  # a file needs no wrapping
     for rows, title in zip(found.rows, found.titles(), strict=True):
         console.print(metrics_table(rows, found.names, title))
     if found.evaluations[0].dyml is not None:

@@ -8,38 +8,27 @@ from typing import Annotated
 import typer
 
 from happier.cli import app
+from happier.cli.options import Against, BatchSize, EvaluatedRun, EvaluatedSplit, ManifestOfRun
 
 
 @app.command()
 def report(
-    run: Annotated[
-        str, typer.Argument(help="A run, a saved model, a directory of embeddings, or a .npy file.")
-    ],
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RUN2",
-            help="Compare with this one, query by query; given again, show a further one or two beside.",
-        ),
-    ] = None,
+    run: EvaluatedRun,
+    against: Against = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder to write. [default: RUN/report]")
     ] = None,
-    manifest: Annotated[
-        Path | None, typer.Option(help="The images and labels; by default the run's own.")
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option(help="test, val, train (leave-one-out) or query (query and gallery).")
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="How to call the model.")] = None,
+    manifest: ManifestOfRun = None,
+    split: EvaluatedSplit = None,
+    name: Annotated[str | None, typer.Option(help="Display name of the model.")] = None,
     against_name: Annotated[
-        list[str] | None, typer.Option(help="How to call the others, in the order of --against.")
+        list[str] | None, typer.Option(help="Display names of the others, in the order of --against.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     figures: Annotated[bool, typer.Option(help="Also write each figure as PNG, SVG and PDF.")] = True,
     seed: Annotated[int, typer.Option(help="Of examples, map and intervals.")] = 0,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 1000,
-    batch_size: Annotated[int, typer.Option(help="Images embedded at a time.")] = 64,
+    batch_size: BatchSize = 64,
 ) -> None:
     """Write a page about a run, or about up to four side by side; it needs no network to be looked at.
 
@@ -50,11 +39,11 @@ def report(
 
     from rich.console import Console
 
-    from happier.cli.progress import image_progress
     from happier.errors import OptionError
-    from happier.report import Options, write_report
-    from happier.report.collect import check_number
-    from happier.runs import read_run
+    from happier.progress import ProgressBar
+    from happier.report import ReportOptions, write_report
+    from happier.runs import RunDirectory, read_run
+    from happier.runs.comparison import check_number
 
     others, names = against or [], against_name or []
     check_number(1 + len(others))  # before anything is embedded
@@ -66,8 +55,8 @@ def report(
     if output is None:
         if not Path(run).is_dir():
             raise OptionError(f"{run} is not a directory: say where the report goes with -o")
-        output = Path(run) / "report"
-    with image_progress("Embedding") as progress:
+        output = RunDirectory(run).report_folder
+    with ProgressBar("Embedding") as progress:
         runs = [
             read_run(
                 source, manifest=manifest, split=split, name=called, batch_size=batch_size, progress=progress
@@ -75,13 +64,13 @@ def report(
             for source, called in zip_longest((run, *others), (name, *names))
         ]
     command = " ".join(["happier", *sys.argv[1:]])
-    options = Options(
+    options = ReportOptions(
         split=split, seed=seed, resamples=resamples, title=title, commands=(command,), figures=figures
     )
     console = Console(stderr=True)
     with console.status("Reporting") as status:
         written = write_report(
-            runs, output, options=options, tell=lambda what: status.update(f"Report: {what}")
+            runs, output, options=options, status=lambda what: status.update(f"Report: {what}")
         )
     typer.echo(written.headline)
     typer.echo(f"{output / 'index.html'}")

@@ -39,7 +39,7 @@ def search(
         return
     table = Table("rank", "score")
     for title in ("class", "id"):
-        table.add_column(title, overflow="fold")  # the end of a path says most
+        table.add_column(title, overflow="fold")  # the end of a path is the most informative part
     for rank, hit in enumerate(hits, start=1):
         table.add_row(str(rank), f"{hit.score:.4f}", Text(hit.class_path or "unknown"), Text(hit.id))
     Console().print(table)

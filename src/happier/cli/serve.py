@@ -24,7 +24,7 @@ def serve(
         str | None, typer.Option(envvar="HAPPIER_TOKEN", help="The token, instead of a random one.")
     ] = None,
     images: Annotated[
-        list[Path] | None, typer.Option(help="A further folder that images may lie in; may be repeated.")
+        list[Path] | None, typer.Option(help="A further folder that images may be in; may be repeated.")
     ] = None,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name the server is called by; may be repeated.")

@@ -27,7 +27,7 @@ def train(
     show: Annotated[bool, typer.Option("--show", help="Print the configuration and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train an encoder, or go on with a run that was stopped: the same command does both.
+    """Train an encoder, or resume a run that was stopped: the same command does both.
 
     Examples:
         happier train recipe=emoji loss=happier run=runs/emoji

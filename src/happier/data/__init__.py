@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from happier.data.fetching import DATASETS, cache_folder, fetch
     from happier.data.image import decode_image, read_image
     from happier.data.importers import import_manifest
+    from happier.data.input_config import InputConfig
     from happier.data.manifest import Manifest
     from happier.data.samplers import HierarchicalBatchSampler, MPerClassBatchSampler
     from happier.data.split import split_by_class
@@ -20,6 +21,7 @@ __all__ = [
     "HierarchicalBatchSampler",
     "ImageDataset",
     "ImageTransform",
+    "InputConfig",
     "Item",
     "MPerClassBatchSampler",
     "Manifest",
@@ -34,7 +36,7 @@ __all__ = [
     "split_by_class",
 ]
 
-# Loaded when first asked for: torchvision alone takes seconds, and reading a manifest does not need it.
+# Imported on first access: torchvision alone takes seconds, and reading a manifest does not need it.
 _MODULES = {
     "check": ("check_manifest",),
     "dataset": ("ImageDataset", "Item", "collate"),
@@ -44,6 +46,7 @@ _MODULES = {
     "manifest": ("Manifest",),
     "samplers": ("HierarchicalBatchSampler", "MPerClassBatchSampler"),
     "split": ("split_by_class",),
+    "input_config": ("InputConfig",),
     "transforms": ("PRESETS", "ImageTransform", "build_transform"),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}

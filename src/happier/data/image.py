@@ -1,4 +1,8 @@
-"""One image file -> upright RGB pixels, whatever it holds, or an error that names its path."""
+"""One image file of any kind -> upright RGB pixels, or an error that names its path.
+
+Only regular files of at most `LARGEST_BYTES` are read, and only the raster formats `FORMATS` are opened: PIL
+on its own would hand PostScript to an interpreter, whatever the file's name.
+"""
 
 from __future__ import annotations
 
@@ -14,42 +18,36 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from happier.errors import ImageError
+from happier.storage.regular_file import read_regular
 
-try:  # announced to leave torchvision: without it PIL decodes the same pixels, more slowly
+try:  # deprecated in torchvision: without it PIL decodes the same pixels, more slowly
     from torchvision.io import ImageReadMode, decode_jpeg
 except ImportError:
     decode_jpeg = None
 
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF", "PPM", "JPEG2000")
+"""Raster formats, as PIL names them; a format that is not named is not opened."""
+LARGEST_BYTES = 512 << 20
+"""Size of the largest image file that is read."""
+
 _ALPHA_MODES = {"RGBA", "LA", "PA", "RGBa", "La"}
-# All that the decoders raise on broken files. Image.DecompressionBombWarning comes where warnings are errors.
-_DECODER_ERRORS = (
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    IndexError,
-    KeyError,
-    TypeError,
-    RuntimeError,
-    OverflowError,
-    Image.DecompressionBombError,
-    Image.DecompressionBombWarning,
-)
 
 
 def read_image(path: Path | str) -> Image.Image:
     """Read an image as upright 8-bit RGB.
 
-    EXIF rotation is applied; transparent pixels are laid on white; grey, palette, CMYK, 16-bit and float
-    images are converted; of an animation the first frame counts.
+    EXIF rotation is applied; transparent pixels are composited on white; grey, palette, CMYK, 16-bit and
+    float images are converted; of an animation the first frame is used.
 
     Raises:
-        ImageError: the file is missing, broken, cut short, or larger than ``PIL.Image.MAX_IMAGE_PIXELS``.
+        ImageError: the file is missing, not a regular file, not in one of the `FORMATS`, damaged, or larger
+            than `LARGEST_BYTES` or ``PIL.Image.MAX_IMAGE_PIXELS``.
     """
     opened = _open(path, _read_bytes(path))
     try:
         return as_rgb(opened)
-    except _DECODER_ERRORS as error:
+    # Decoders raise almost anything on damaged bytes.
+    except Exception as error:
         raise _broken(path, error) from error
 
 
@@ -91,31 +89,40 @@ def _decode(path: Path | str, data: bytes, at_least: int | None) -> Tensor:
             width, height = opened.size
             opened.draft(opened.mode, (width // scale, height // scale))
         pixels = np.array(as_rgb(opened))
-    except _DECODER_ERRORS as error:
+    # Decoders raise almost anything on damaged bytes.
+    except Exception as error:
         raise _broken(path, error) from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
 
 
 def _read_bytes(path: Path | str) -> bytes:
     try:
-        data = Path(path).read_bytes()
+        data = read_regular(path, largest=LARGEST_BYTES)
     except OSError as error:
         raise ImageError(f"cannot read the image {path}: {error.strerror}") from error
-    except ValueError as error:  # a NUL character in the path
-        raise ImageError(f"cannot read the image {path!r}: {error}") from error
     if not data:
         raise ImageError(f"cannot read the image {path}: the file is empty")
     return data
 
 
+def open_image(data: bytes) -> Image.Image:
+    """Open an image of one of the raster `FORMATS` from a file's bytes; no pixel is decoded yet.
+
+    Raises:
+        PIL.UnidentifiedImageError: it has another format. On damaged bytes decoders raise almost anything.
+    """
+    return Image.open(io.BytesIO(data), formats=FORMATS)
+
+
 def _open(path: Path | str, data: bytes) -> Image.Image:
     try:
-        opened = Image.open(io.BytesIO(data))
+        opened = open_image(data)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise _too_large(path) from error
     except UnidentifiedImageError as error:
-        raise ImageError(f"cannot read the image {path}: not an image file of a known format") from error
-    except _DECODER_ERRORS as error:
+        raise ImageError(f"cannot read the image {path}: not an image ({', '.join(FORMATS)})") from error
+    # Decoders raise almost anything on damaged bytes.
+    except Exception as error:
         raise _broken(path, error) from error
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and opened.width * opened.height > limit:
@@ -140,17 +147,23 @@ def as_rgb(opened: Image.Image) -> Image.Image:
     opened.load()
     image = ImageOps.exif_transpose(opened)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, image).convert("RGB")
+        return on_white(image)
     if image.mode.startswith(("I", "F")):
         return Image.fromarray(_to_8_bit(np.asarray(image)), "L").convert("RGB")
     return image.convert("RGB")
 
 
+def on_white(image: Image.Image) -> Image.Image:
+    """An image in RGB, its transparent parts composited on white."""
+    layer = image.convert("RGBA")
+    white = Image.new("RGBA", layer.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, layer).convert("RGB")
+
+
 def _to_8_bit(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """Grey values of 16 bits (0..65535) or floats (0..1, else taken as 0..255 or 0..65535) as 8 bits."""
-    grey = np.nan_to_num(values.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # a signalling NaN warns when it is converted
+        grey = np.nan_to_num(values.astype(np.float64))
     if values.dtype.kind == "f" and grey.max(initial=0.0) <= 1.0:
         grey = grey * 255
     elif values.dtype.itemsize == 2 or grey.max(initial=0.0) > 255:

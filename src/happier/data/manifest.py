@@ -6,7 +6,6 @@ reported at once. Files are not touched here: `happier.data.check` opens them.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,17 +14,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
+from pydantic import ConfigDict, ValidationError
 
-from happier.atomic import atomic_file
-from happier.data.faults import table_faults
+from happier.arrays import IntArray
+from happier.data.class_path import join
+from happier.data.manifest_rules import table_faults
 from happier.errors import ManifestError
+from happier.storage.atomic import atomic_file
+from happier.storage.records import Record
+from happier.storage.tables import UNNAMED, read_csv, read_parquet, write_parquet
 from happier.taxonomy import UNKNOWN, Taxonomy, path_codes
 
 SPLITS = ("train", "val", "test", "query", "gallery", "distractor")
 RESERVED = ("path", "split", "id", "set")
 _METADATA_KEY = b"happier"
+
+
+class _Stored(Record):
+    """Metadata of a Parquet manifest."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    levels: tuple[str, ...] | None = None
+    root: str = ""
+    name: str | None = None
+    credits: str | None = None
 
 
 class Manifest:
@@ -89,35 +102,27 @@ class Manifest:
             ManifestError: no such file, not a table, or a table with faults.
         """
         path = Path(path)
-        stored: dict[str, Any] = {}
-        try:
-            if path.suffix.lower() == ".csv":
-                table = pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-            else:
-                arrow = pq.read_table(path)
-                stored = json.loads((arrow.schema.metadata or {}).get(_METADATA_KEY, b"{}"))
-                table = arrow.to_pandas()
-        except FileNotFoundError:
-            raise ManifestError(
-                f"no manifest at {path}; make one with `happier data import` or `happier data fetch`"
-            ) from None
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise ManifestError(f"cannot read {path} as a manifest (Parquet or .csv): {error}") from error
-        if levels is None:
-            levels = stored.get("levels") or [name for name in table.columns if name not in RESERVED]
-        if root is None:
-            root = path.absolute().parent / stored.get("root", "")
+        missing = f"no manifest at {path}; make one with `happier data import` or `happier data fetch`"
+        if path.suffix.lower() == ".csv":
+            table, stored = read_csv(path, missing=missing), _Stored()
+        else:
+            table, metadata = read_parquet(path, missing=missing)
+            stored = _stored(path, metadata)
         try:
             return cls(
-                table, levels=levels, root=root, name=stored.get("name"), credits=stored.get("credits")
+                table,
+                levels=levels or stored.levels or default_levels(table),
+                root=root or path.absolute().parent / stored.root,
+                name=stored.name,
+                credits=stored.credits,
             )
         except ManifestError as error:
             raise ManifestError(f"{path}: {error}") from None
 
     def write(self, path: Path | str) -> Path:
-        """Write as Parquet, or as CSV where the name ends in ``.csv``; the file appears whole or not at all.
+        """Write as Parquet, or as CSV where the name ends in ``.csv``; the write is atomic.
 
-        A CSV cannot say which columns are levels or where its root is: it gets our columns only, levels
+        A CSV cannot store which columns are levels or where its root is: it gets our columns only, levels
         in order, and paths relative to its own folder. Name and credits are left out.
 
         Raises:
@@ -126,23 +131,16 @@ class Manifest:
         path = Path(path)
         folder = path.absolute().parent
         table = self.table
-        with atomic_file(path) as part:
-            if path.suffix.lower() == ".csv":
-                if self.root != folder:
-                    table = table.assign(path=[os.path.relpath(file, folder) for file in self.files()])
-                ours = [*(name for name in RESERVED if name in table), *self.levels]
+        if path.suffix.lower() == ".csv":
+            if self.root != folder:
+                table = table.assign(path=[os.path.relpath(file, folder) for file in self.files()])
+            ours = [*(name for name in RESERVED if name in table), *self.levels]
+            with atomic_file(path) as part:
                 table.to_csv(part, index=False, columns=ours)
-            else:
-                root = self.root.relative_to(folder) if self.root.is_relative_to(folder) else self.root
-                stored = {
-                    "levels": list(self.levels),
-                    "root": root.as_posix(),
-                    "name": self.name,
-                    "credits": self.credits,
-                }
-                arrow = pa.Table.from_pandas(table, preserve_index=False)
-                metadata = {**(arrow.schema.metadata or {}), _METADATA_KEY: json.dumps(stored).encode()}
-                pq.write_table(arrow.replace_schema_metadata(metadata), part, compression="zstd")
+        else:
+            root = self.root.relative_to(folder) if self.root.is_relative_to(folder) else self.root
+            stored = _Stored(levels=self.levels, root=root.as_posix(), name=self.name, credits=self.credits)
+            write_parquet(table, path, {_METADATA_KEY: stored.model_dump_json().encode()})
         return path
 
     def __len__(self) -> int:
@@ -198,7 +196,7 @@ class Manifest:
         part._codes = self._codes[rows]
         return part
 
-    def labels(self) -> npt.NDArray[np.int64]:
+    def labels(self) -> IntArray:
         """Class numbers ``[N, L]``: equal numbers mean equal paths down to that level; -1 unknown.
 
         A selection keeps the numbers of the manifest it was taken from.
@@ -211,8 +209,7 @@ class Manifest:
 
     def class_paths(self) -> list[str]:
         r"""Class of each row, ``coarse/.../fine`` as far as it is known; a ``/`` in a name becomes ``\/``."""
-        columns = [self.table[level].str.replace("/", r"\/", regex=False) for level in self.levels]
-        return ["/".join(name for name in row if name) for row in zip(*columns, strict=True)]
+        return [join(names) for names in zip(*(self.table[level] for level in self.levels), strict=True)]
 
     def ids(self) -> npt.NDArray[np.object_]:
         """What identifies the image of each row: the ``id`` column, else the path."""
@@ -223,27 +220,92 @@ class Manifest:
         return [self.root / path for path in self.table["path"]]
 
 
+def default_levels(table: pd.DataFrame) -> tuple[str, ...]:
+    """The levels of a table that does not name them: all columns without another meaning, in their order.
+
+    Raises:
+        ManifestError: one of them has no name.
+    """
+    levels = tuple(str(name) for name in table.columns if name not in RESERVED)
+    if unnamed := [level for level in levels if level.startswith(UNNAMED)]:
+        raise ManifestError(
+            f"which columns are levels? {', '.join(unnamed)} has no name; give it one, or name the levels"
+        )
+    return levels
+
+
+def _stored(path: Path, metadata: dict[bytes, bytes]) -> _Stored:
+    try:
+        return _Stored.model_validate_json(metadata.get(_METADATA_KEY, b"{}"))
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in fault["loc"]) or "metadata"
+        raise ManifestError(f"{path} is damaged: {where}: {fault['msg']}; import it again") from None
+
+
 def _normalised(table: pd.DataFrame, levels: tuple[str, ...]) -> pd.DataFrame:
     """The table with our columns as text and empty cells as ``""``."""
-    ours = [name for name in (*RESERVED, *levels) if name in table.columns]
     if not table.columns.is_unique:
         twice = table.columns[table.columns.duplicated()].tolist()
-        raise ManifestError(f"a column name must stand once, got {twice} more than once")
-    text = {name: _as_text(table[name]) for name in ours}
-    return table.assign(**text).reset_index(drop=True)
+        raise ManifestError(f"a column name must occur once, got {twice} more than once")
+    table = table.reset_index(drop=True)
+    ours = [name for name in (*RESERVED, *levels) if name in table.columns]
+    return table.assign(**{name: _as_text(table[name]) for name in ours})
 
 
 def _as_text(column: pd.Series) -> pd.Series:
+    """A column as text, ``""`` where it is empty.
+
+    Raises:
+        ManifestError: a cell is neither text in UTF-8 nor a finite number.
+    """
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.dtype.categories.dtype)
     if pd.api.types.is_float_dtype(column):
-        # Whole numbers with gaps arrive as floats: 3.0 is the class "3".
-        whole = column.dropna()
-        if (whole == whole.round()).all():
+        known = column.dropna()
+        _refuse(column, np.flatnonzero(np.isinf(column)).tolist(), "a finite number")
+        # Whole numbers with gaps arrive as floats: 3.0 is the class "3". Above 2**53 a float is not exact.
+        if ((known == known.round()) & (known.abs() <= 2.0**53)).all():
             column = column.astype("Int64")
+    elif column.dtype == object:
+        cells = [_decoded(value) for value in column]
+        wrong = [row for row, value in enumerate(cells) if not _is_text_or_number(value)]
+        _refuse(column, wrong, "text in UTF-8 or a number")
+        column = pd.Series(cells, dtype=object)
     column = column.astype("str")
     return column.where(column.notna(), "").where(lambda text: text.str.strip() != "", "")
 
 
-def _codes(table: pd.DataFrame, levels: tuple[str, ...]) -> npt.NDArray[np.int64]:
+def _decoded(value: Any) -> Any:
+    """Some programs write text as bytes."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value
+
+
+def _is_text_or_number(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, as in file names that are not UTF-8
+            return False
+        return True
+    return bool(pd.api.types.is_scalar(value)) and not isinstance(value, bytes)
+
+
+def _refuse(column: pd.Series, rows: Sequence[int], wanted: str) -> None:
+    if rows:
+        more = f", and in {len(rows) - 1} more" if len(rows) > 1 else ""
+        value = column.iloc[rows[0]]
+        shown = str(value) if isinstance(value, float) else ascii(value)
+        raise ManifestError(
+            f"a cell of the column {str(column.name)!r} must be {wanted}, got {shown[:80]} in row "
+            f"{rows[0] + 1}{more}"
+        )
+
+
+def _codes(table: pd.DataFrame, levels: tuple[str, ...]) -> IntArray:
     columns = []
     for level in levels:
         column = table[level]

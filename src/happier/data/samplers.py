@@ -1,8 +1,8 @@
-"""Batches of images, ``per_class`` of each class, that keep their promises.
+"""Class-balanced batches of images, ``per_class`` of each class, with guarantees.
 
 - A batch has exactly ``batch_size`` images, or there is an error.
-- No class stands twice in a batch; neighbouring batches of an epoch share no class where there are classes
-  for both, and every class has its turn before any comes again.
+- No class is twice in a batch; consecutive batches of an epoch share no class where there are enough classes,
+  and every class is drawn before any is repeated.
 - Batches depend on (seed, epoch) alone: not on ranks, workers, or where a run was interrupted.
 - Each of ``world_size`` ranks gets its part of the same global batch, in whole classes.
 """
@@ -16,7 +16,8 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from happier.data.class_batches import ClassBatchSampler, Rounds, TooFew
+from happier.arrays import IntArray
+from happier.data.class_sampler import ClassBatchSampler, Rounds, TooFew
 from happier.errors import InputError, OptionError
 
 log = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ class HierarchicalBatchSampler(ClassBatchSampler):
         batch_size: images of all ranks together; a multiple of ``2 x per_class`` and of
             ``per_class x world_size``.
         per_class: images of each fine class in a batch.
-        batches_per_pair: how often each pair comes in an epoch.
+        batches_per_pair: how often each pair is drawn in an epoch.
         level: the level whose classes are paired; 0 is the coarsest.
         seed: batches depend on (seed, epoch) alone.
         rank: this process.
@@ -113,7 +114,7 @@ class HierarchicalBatchSampler(ClassBatchSampler):
         InputError: the labels have fewer than two levels.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - every option of a configuration, by keyword
         self,
         labels: Any,
         *,
@@ -154,16 +155,22 @@ class HierarchicalBatchSampler(ClassBatchSampler):
                 "of two coarse classes gives half of the batch"
             )
         self._per_group = batch_size // (2 * per_class)
+        self._groups = self._coarse_groups(level, skip_small=small_groups == "skip")
+        self._pairs = list(itertools.combinations(self._groups, 2))
+        self._batches_per_pair = batches_per_pair
+
+    def _coarse_groups(self, level: int, *, skip_small: bool) -> dict[int, IntArray]:
+        """The fine classes of each coarse class that has enough of them for half a batch."""
         groups: dict[int, list[int]] = {}
         for own, rows in self._members.items():
             groups.setdefault(int(self._codes[rows[0], level]), []).append(own)
         small = {group: len(classes) for group, classes in groups.items() if len(classes) < self._per_group}
-        if small and small_groups == "raise":
+        if small and not skip_small:
             raise OptionError(
-                f"half a batch of {batch_size} with {per_class} images per class needs {self._per_group} "
-                f"fine classes of each coarse class, but {len(small)} of {len(groups)} coarse classes have "
-                f"fewer (the smallest has {min(small.values())}); lower batch_size, raise per_class, or "
-                "leave them out with small_groups='skip'"
+                f"half a batch of {self.batch_size} with {self.per_class} images per class needs "
+                f"{self._per_group} fine classes of each coarse class, but {len(small)} of {len(groups)} "
+                f"coarse classes have fewer (the smallest has {min(small.values())}); lower batch_size, "
+                "raise per_class, or leave them out with small_groups='skip'"
             )
         if small:
             log.info(
@@ -171,13 +178,10 @@ class HierarchicalBatchSampler(ClassBatchSampler):
                 len(small),
                 len(groups),
             )
-        self._groups = {group: np.array(own) for group, own in sorted(groups.items()) if group not in small}
-        if len(self._groups) < 2:
-            raise OptionError(
-                f"at least two coarse classes are needed to make pairs, got {len(self._groups)}"
-            )
-        self._pairs = list(itertools.combinations(self._groups, 2))
-        self._batches_per_pair = batches_per_pair
+        kept = {group: np.array(own) for group, own in sorted(groups.items()) if group not in small}
+        if len(kept) < 2:
+            raise OptionError(f"at least two coarse classes are needed to make pairs, got {len(kept)}")
+        return kept
 
     def __len__(self) -> int:
         return len(self._pairs) * self._batches_per_pair
@@ -188,5 +192,5 @@ class HierarchicalBatchSampler(ClassBatchSampler):
             for number in rng.permutation(len(self._pairs)):
                 first, second = self._pairs[number]
                 halves = (rounds[first].draw(self._per_group), rounds[second].draw(self._per_group))
-                # In turns, so that every rank's part has classes of both.
+                # Interleaved, so that every rank's part has classes of both.
                 yield [own for pair in zip(*halves, strict=True) for own in pair]

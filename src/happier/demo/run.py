@@ -1,4 +1,4 @@
-"""The demo from end to end: images, three trainings, evaluation, one page. What is done is used again."""
+"""The demo from end to end: images, three trainings, evaluation, one page. Finished parts are reused."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from happier.data import Manifest, MPerClassBatchSampler, fetch
 from happier.data.fetching import fetched_manifest
 from happier.data.importers import import_manifest
 from happier.data.split import split_by_class
-from happier.demo.clock import Clock, Moment
+from happier.demo.eta import Clock, Moment
 from happier.demo.training import Job, train_together, usable_cores
-from happier.errors import ConfigError, DataError, FetchError
-from happier.report import Options, write_report
-from happier.runs import LOSS_NAMES, read_run
+from happier.errors import CheckpointError, ConfigError, DataError, FetchError
+from happier.losses import display_name
+from happier.report import ReportOptions, write_report
+from happier.runs import read_run
 from happier.training.compose import compose, quoted
 from happier.training.config import TrainConfig
 from happier.training.run import open_run
 
-# The model that the page is about, the one that knows fine classes only, and beside them HAPPIER with a wide
+# The model that the page is about, one trained on fine classes only, and HAPPIER with a wide
 # sigmoid for the rank.
 LOSSES = ("happier", "nsm", "happier_s")
 FETCH_SECONDS, REPORT_SECONDS, START_SECONDS = 75.0, 80.0, 15.0
 IMAGES_PER_SECOND = 100.0
-"""Of 64 px, trained on one core: the guess until the runs tell their own pace."""
+"""Of 64 px, trained on one core: the guess until the runs' own pace is known."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ BUDGETS = {
 
 @dataclass(frozen=True)
 class Demo:
-    """What a demo came to.
+    """The outcome of a demo.
 
     Attributes:
         page: the report.
@@ -80,7 +81,7 @@ def demo(
 ) -> Demo:
     """Train HAPPIER, NSM and HAPPIER_S on the same images and batches, evaluate them, and write a page.
 
-    The page compares HAPPIER with NSM, query by query, and shows HAPPIER_S beside.
+    The page compares HAPPIER with NSM, query by query, and shows HAPPIER_S alongside.
 
     Args:
         budget: how long to train.
@@ -88,7 +89,7 @@ def demo(
         out: directory of the runs and of the report.
         seed: of all trainings.
         epochs: instead of the budget's.
-        tell: called with every bit of progress.
+        tell: called with all progress.
 
     Raises:
         FetchError: the emoji are not there and cannot be fetched.
@@ -111,7 +112,7 @@ def demo(
     steps = sum(job.steps for job in jobs)
     done = sum(job.steps_done() for job in jobs)
     clock.start("train", "training", done / steps)
-    names = _listed([LOSS_NAMES[job.name] for job in jobs if not job.is_done])
+    names = _listed([display_name(job.name) for job in jobs if not job.is_done])
     train_together(
         jobs,
         lambda done: clock.update(done / steps, f"training {names}, {done:,} of {steps:,} steps"),
@@ -126,7 +127,7 @@ def demo(
 
 
 def default_folder(budget: Budget, data: Path | None, seed: int, epochs: int | None) -> Path:
-    """Where a demo goes: a folder that the same demo finds again, and another does not.
+    """Folder of a demo: the same for the same options, another for others.
 
     >>> default_folder(BUDGETS["quick"], None, 1, None).as_posix()
     'runs/demo-quick-seed1'
@@ -189,7 +190,7 @@ def _fetch_emoji(clock: Clock) -> Path:
 
 
 def _own_manifest(data: Path, out: Path) -> Path:
-    """A manifest of someone's own images with a training and a test split."""
+    """A manifest of the user's images with a training and a test split."""
     if data.suffix in (".parquet", ".csv"):
         manifest = Manifest.read(data)
     elif data.is_dir():
@@ -212,6 +213,7 @@ def _job(
     directory = out / loss
     overrides = [
         f"recipe={'folder' if own else 'emoji'}",
+        "model.train=all",
         f"loss={loss}",
         f"run={quoted(directory)}",
         f"data.manifest={quoted(manifest)}",
@@ -239,7 +241,7 @@ def _job(
 
 
 def _fitting(config: TrainConfig, labels: Any) -> list[str]:
-    """A batch that few classes can fill."""
+    """A batch size that few classes can fill."""
     classes = len({tuple(row) for row in labels.tolist()})
     wanted = config.training.batch_size // config.sampler.per_class
     if classes >= wanted:
@@ -250,7 +252,7 @@ def _fitting(config: TrainConfig, labels: Any) -> list[str]:
 
 
 def _own_epochs(config: TrainConfig, budget: Budget, per_epoch: int) -> int:
-    """As many epochs as cost what the budget's images of 64 px cost; work grows with the pixels."""
+    """As many epochs as cost the same as the budget's images of 64 px; cost grows with the pixels."""
     size = config.transform.size or 224
     images = budget.images * (64 / size) ** 2
     return max(2, math.ceil(images / (per_epoch * config.training.batch_size)))
@@ -261,26 +263,26 @@ def _report(jobs: list[Job], folder: Path, clock: Clock, *, command: str) -> Non
     runs = []
     for place, job in enumerate(jobs):
 
-        def embedded(done: int, total: int, place: int = place, name: str = LOSS_NAMES[job.name]) -> None:
+        def embedded(done: int, total: int, place: int = place, name: str = display_name(job.name)) -> None:
             clock.update(0.5 * (place + done / total) / len(jobs), f"embedding with {name}")
 
         runs.append(read_run(job.directory, progress=embedded))
-    stages = iter((0.5, 0.6, 0.65, 0.75, 0.8, 0.9))
+    stages = iter((0.5, 0.65, 0.75, 0.8, 0.9))
 
     def told(what: str) -> None:
         clock.update(next(stages, 0.95), f"report: {what}")
 
-    write_report(runs, folder, options=Options(commands=(command,)), tell=told)
+    write_report(runs, folder, options=ReportOptions(commands=(command,)), status=told)
 
 
 def _is_current(page: Path, jobs: list[Job]) -> bool:
-    """Whether the page is about these very models."""
+    """Whether the page is about exactly these models."""
     try:
-        told = [model["fingerprint"] for model in _read(page)["models"]]
-        mine = [json.loads((job.directory / "model.json").read_text())["fingerprint"] for job in jobs]
-    except (OSError, ValueError, KeyError):
+        shown = [model["fingerprint"] for model in _read(page)["models"]]
+        mine = [job.run.read_fingerprint() for job in jobs]
+    except (CheckpointError, OSError, ValueError, KeyError, TypeError):
         return False
-    return page.is_file() and told == mine
+    return page.is_file() and shown == mine
 
 
 def _read(page: Path) -> dict[str, Any]:

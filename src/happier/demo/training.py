@@ -1,4 +1,4 @@
-"""Training runs in processes of their own, side by side, each with its share of the cores."""
+"""Training runs in parallel processes, each with its share of the cores."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from types import FrameType
 from typing import Any
 
 from happier.errors import TrainingError
+from happier.runs import RunDirectory
 
-# Freed tensors stay with the process instead of going back to the system at every step.
+# The process keeps freed memory instead of returning it to the system at every step.
 _KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**31), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 _POLL_SECONDS = 0.5
 
@@ -30,7 +31,7 @@ class Job:
     """One run to train.
 
     Attributes:
-        name: how it is called.
+        name: for messages.
         directory: of the run.
         overrides: of ``happier train``.
         steps: of the whole run.
@@ -42,22 +43,27 @@ class Job:
     steps: int
 
     @property
+    def run(self) -> RunDirectory:
+        """Where the run's files are."""
+        return RunDirectory(self.directory)
+
+    @property
     def is_done(self) -> bool:
         """Whether there is nothing left to train."""
-        return (self.directory / "model.json").is_file()
+        return self.run.has_model
 
     def steps_done(self) -> int:
-        """Steps that the run has told of by now."""
+        """Steps that the run has logged by now."""
         if self.is_done:
             return self.steps
         try:
-            with (self.directory / "metrics.jsonl").open("rb") as file:
+            with self.run.metrics_file.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
                 lines = file.read().splitlines()
         except OSError:
             return 0
         for line in reversed(lines):
-            with contextlib.suppress(ValueError):  # the line that is just being written
+            with contextlib.suppress(ValueError):  # a line that is still being written
                 return min(self.steps, int(json.loads(line).get("step", 0)))
         return 0
 
@@ -65,11 +71,11 @@ class Job:
 def train_together(jobs: Sequence[Job], tell: Callable[[int], None], *, log_folder: Path) -> None:
     """Train all jobs that are not done, as many at a time as there are cores; the others wait for their turn.
 
-    When this process is interrupted, the jobs save where they stand and end; the next call goes on.
+    When this process is interrupted, the jobs save their state and end; the next call continues.
 
     Args:
         jobs: what to train.
-        tell: called again and again with the steps done of all jobs.
+        tell: called repeatedly with the steps done in all jobs.
         log_folder: where each job's output goes.
 
     Raises:
@@ -103,7 +109,7 @@ def train_together(jobs: Sequence[Job], tell: Callable[[int], None], *, log_fold
 def threads_of_each(jobs: int, cores: int) -> list[int]:
     """Threads of jobs of about the same length, in the order they start.
 
-    They end in waves of as many as there are cores; where the last wave is small, each in it gets more.
+    They run in waves of one job per core; where the last wave is small, each of its jobs gets more.
 
     >>> threads_of_each(3, 2)
     [1, 1, 2]
@@ -115,20 +121,20 @@ def threads_of_each(jobs: int, cores: int) -> list[int]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM as Ctrl-C: without it the jobs would be left running on their own."""
+    """Treat SIGTERM as Ctrl-C: otherwise the jobs would keep running on their own."""
     del number, frame
     raise KeyboardInterrupt
 
 
 def _on_sigterm(handler: Handler) -> Handler:
-    """Set what SIGTERM does and return what it did; only the main thread may."""
+    """Set the handler of SIGTERM and return the previous one; only the main thread may."""
     if threading.current_thread() is not threading.main_thread():
         return None
     return signal.signal(signal.SIGTERM, handler if handler is not None else signal.SIG_DFL)
 
 
 def training_environment(threads: int) -> dict[str, str]:
-    """What the environment of a process that trains beside others should say."""
+    """Environment variables for a process that trains in parallel with others."""
     return {
         **_KEEP_MEMORY,
         "OMP_NUM_THREADS": str(threads),
@@ -146,7 +152,7 @@ def _start(job: Job, threads: int, log_folder: Path) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **training_environment(threads)},
-            # Ctrl-C is ours alone: we pass it on as SIGTERM, once.
+            # Only this process receives Ctrl-C; it passes it on as SIGTERM, once.
             start_new_session=True,
         )
 
@@ -157,7 +163,7 @@ def _log_file(job: Job, folder: Path) -> Path:
 
 def _last_line(job: Job, folder: Path) -> str:
     text = _log_file(job, folder).read_text(encoding="utf-8", errors="replace").strip()
-    return text.splitlines()[-1].removeprefix("happier: ") if text else "it ended without a word"
+    return text.splitlines()[-1].removeprefix("happier: ") if text else "it ended without a message"
 
 
 def usable_cores() -> int:

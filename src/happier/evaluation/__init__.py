@@ -1,7 +1,7 @@
 """Embeddings -> blocks of scores -> metrics; exact, streaming, sharded over ranks."""
 
 from happier.evaluation.dyml import DyMLResult, RetrievalSet, dyml_protocol
-from happier.evaluation.exact import evaluate, evaluate_ranking
+from happier.evaluation.evaluate import evaluate, evaluate_ranking
 from happier.evaluation.result import Difference, Interval, Result, compare
 from happier.evaluation.retrieval import Curve, Retrieval, precision_recall_curve, retrieve
 

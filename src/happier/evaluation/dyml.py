@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from happier.errors import InputError
-from happier.evaluation.exact import Ties, evaluate
+from happier.evaluation.evaluate import evaluate_problem
+from happier.evaluation.options import EvaluationOptions, Ties
+from happier.evaluation.problem import RetrievalProblem
 from happier.evaluation.result import Result
 from happier.taxonomy import as_labels, check_level_names, path_codes
 
@@ -24,6 +26,12 @@ class RetrievalSet:
     gallery_labels: Any | None = None
     ids: Any | None = None
     gallery_ids: Any | None = None
+
+    def problem(self) -> RetrievalProblem:
+        """Checked and sorted, ready to be evaluated."""
+        return RetrievalProblem.prepare(
+            self.embeddings, self.labels, self.gallery, self.gallery_labels, self.ids, self.gallery_ids
+        )
 
     def by_level(self, level_names: Sequence[str] | None = None) -> dict[str, RetrievalSet]:
         """One set per level, each with that level's classes as its single label (DyML-Product's test set)."""
@@ -79,26 +87,29 @@ def dyml_protocol(sets: Mapping[str, RetrievalSet], *, ties: Ties = "worst") -> 
     """
     if not sets:
         raise InputError("dyml_protocol needs at least one set")
+    options = EvaluationOptions(ks=(1,), ties=ties, level_names=("label",))
     results = {}
     for scale, one in sets.items():
         if (levels := as_labels(one.labels).shape[1]) != 1:
             raise InputError(f"the set {scale!r} must have a single label column, got {levels}: see by_level")
-        results[scale] = evaluate(
-            one.embeddings,
-            as_labels(one.labels),
-            one.gallery,
-            None if one.gallery_labels is None else as_labels(one.gallery_labels),
-            ids=one.ids,
-            gallery_ids=one.gallery_ids,
-            level_names=("label",),
-            ks=(1,),
-            ties=ties,
-        )
-    names = {"mAP": "AP/label", "ASI": "ASI", "R@1": "R@1/label"}
-    summary = {
-        short: float(np.mean([result.summary[name] for result in results.values()]))
-        for short, name in names.items()
-    }
-    for scale, result in results.items():
-        summary |= {f"{short}/{scale}": result.summary[name] for short, name in names.items()}
-    return DyMLResult(summary, results)
+        results[scale] = evaluate_problem(one.problem(), options)
+    return DyMLResult(dyml_summary(results), results)
+
+
+def dyml_summary(results: Mapping[str, Result]) -> dict[str, float]:
+    """DyML's metrics from the results of its scales: the plain mean over the scales, and each scale's own.
+
+    Args:
+        results: by scale; each has a single level, and 1 among its cut-offs.
+    """
+    found = {scale: _metrics_of(result) for scale, result in results.items()}
+    summary = {name: float(np.mean([own[name] for own in found.values()])) for name in ("mAP", "ASI", "R@1")}
+    for scale, own in found.items():
+        summary |= {f"{name}/{scale}": value for name, value in own.items()}
+    return summary
+
+
+def _metrics_of(result: Result) -> dict[str, float]:
+    (level,) = result.schema.level_names
+    summary = result.summary
+    return {"mAP": summary[f"AP/{level}"], "ASI": summary["ASI"], "R@1": summary[f"R@1/{level}"]}

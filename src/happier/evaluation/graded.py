@@ -1,68 +1,42 @@
-"""Relevances that come from elsewhere than a tree, as a function of the queries."""
+"""Relevances that do not come from a tree, as a function of the queries."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from happier.arrays import FloatArray
 from happier.errors import InputError
-from happier.evaluation.cpu import block_rows, scores_of
-from happier.evaluation.device import rank_by_score
-from happier.evaluation.inputs import Vectors
-from happier.evaluation.matching import Matching
+from happier.evaluation.options import EvaluationOptions, GradedRelevance
+from happier.evaluation.problem import RetrievalProblem
+from happier.evaluation.scores import score_blocks
+from happier.evaluation.torch_engine import rank_by_score
 from happier.metrics.graded import graded_h_ap
-from happier.metrics.schema import Schema
-
-FloatArray = npt.NDArray[np.float64]
-
-
-class GradedRelevance(Protocol):
-    """Relevance of every gallery item ``[q, N]`` to the queries with these indices ``[q]``."""
-
-    def __call__(self, queries: npt.NDArray[np.int64], /) -> Any:
-        """Return non-negative relevances ``[q, N]``, numpy or torch."""
-        ...
 
 
 def graded_columns(
-    relevance: GradedRelevance,
-    queries: Vectors,
-    gallery: Vectors,
-    matching: Matching,
-    schema: Schema,
-    first: int,
-    last: int,
-    *,
-    worst: bool,
-    block_size: int | None,
+    problem: RetrievalProblem, relevance: GradedRelevance, options: EvaluationOptions, part: range
 ) -> dict[str, FloatArray]:
-    """H-AP, H-P@k and H-R@k of the queries first..last."""
-    kind = np.float64 if queries.is_double or gallery.is_double else np.float32
-    again, earlier = gallery.duplicates()
+    """H-AP, H-P@k and H-R@k of a part of the queries."""
+    ks = options.schema(problem.depth).ks
+    names = ["H-AP", *(f"{kind}@{k}" for k in ks for kind in ("H-P", "H-R"))]
+    values = {name: np.full(len(part), np.nan) for name in names}
+    chosen = np.arange(part.start, part.stop)
     # The sort of a block needs about ten times the memory of its scores.
-    rows = block_rows(matching.items, 10 * np.dtype(kind).itemsize, last - first, block_size)
-    buffer = np.empty((rows, matching.items), dtype=kind)
-    names = ["H-AP", *(f"{kind}@{k}" for k in schema.ks for kind in ("H-P", "H-R"))]
-    values = {name: np.full(last - first, np.nan) for name in names}
-    for start in range(first, last, rows):
-        stop = min(start + rows, last)
-        scores = scores_of(queries, slice(start, stop), gallery, again, earlier, buffer)
-        block = matching.block(slice(start, stop))
-        given = _check(relevance(np.arange(start, stop)), (stop - start, matching.items))
-        owner = np.repeat(np.arange(stop - start), np.diff(block.excluded_start))
-        scores[owner, block.excluded] = -np.inf
-        given[owner, block.excluded] = 0.0  # last and worth nothing: as if it were not there
-        order = rank_by_score(torch.from_numpy(scores), torch.from_numpy(given), worst=worst).numpy()
+    for block in score_blocks(problem, chosen, copies=10, block_size=options.block_size):
+        match, place = block.match, block.place
+        given = _check(relevance(block.queries), block.scores.shape)
+        given[match.owner, match.excluded] = 0.0  # last and without relevance: as if it were absent
+        scores = torch.from_numpy(block.scores)
+        order = rank_by_score(scores, torch.from_numpy(given), worst=options.worst).numpy()
         ranked = np.take_along_axis(given, order, axis=1)
-        place = slice(start - first, stop - first)
         values["H-AP"][place] = graded_h_ap(ranked)
         total = ranked.sum(1)
-        items = matching.items - np.diff(block.excluded_start)
+        items = problem.matching.items - np.diff(match.excluded_start)
         with np.errstate(invalid="ignore", divide="ignore"):
-            for k in schema.ks:
+            for k in ks:
                 head = ranked[:, :k]
                 values[f"H-R@{k}"][place] = np.where(total > 0, head.sum(1) / total, np.nan)
                 own = head[:, -1]
@@ -71,7 +45,7 @@ def graded_columns(
     return values
 
 
-def _check(relevances: Any, shape: tuple[int, int]) -> FloatArray:
+def _check(relevances: Any, shape: tuple[int, ...]) -> FloatArray:
     array = (
         relevances.detach().cpu().numpy() if isinstance(relevances, torch.Tensor) else np.asarray(relevances)
     )

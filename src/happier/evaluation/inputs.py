@@ -1,4 +1,4 @@
-"""What comes in: embeddings of any float kind, on any device or mapped from disk, and ids."""
+"""Checked inputs: embeddings of any float type, on any device or memory-mapped, and ids."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from happier.compiled import KEEP
 from happier.errors import InputError
+from happier.numba_cache import CACHE
 
-# Rows are looked at in pieces of about this many bytes, so that no check or cast copies a whole input.
+# Rows are read in pieces of about this many bytes, so that no check or cast copies a whole input.
 PIECE_BYTES = 8 << 20
 
 
@@ -111,13 +111,13 @@ class Vectors:
     def duplicates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Rows that repeat an earlier one, and the row they repeat.
 
-        A matrix product may round equal rows differently, depending on where they stand in it; scores of
-        equal vectors are made equal with this list, so that ties are seen as ties.
+        A matrix product may round equal rows differently, depending on their position; this list makes the
+        scores of equal vectors equal, so that ties are recognised.
         """
         _, first, group = np.unique(self._keys, return_index=True, return_inverse=True)
         earlier = first[group]
         again = np.flatnonzero(earlier != np.arange(len(self)))
-        # Equal keys nearly always mean equal rows; comparing the rows makes it always.
+        # Equal keys nearly always mean equal rows; comparing the rows makes sure.
         step = max(1, PIECE_BYTES // (8 * self.dimensions))
         same = [
             (
@@ -131,7 +131,7 @@ class Vectors:
 
 
 # Sums may be taken in any order, which lets both run in vector lanes.
-@numba.njit(cache=KEEP, nogil=True, fastmath={"reassoc", "contract"})
+@numba.njit(cache=CACHE, nogil=True, fastmath={"reassoc", "contract"})
 def _norms_and_keys(rows: Any, bits: Any, factors: Any, norms: Any, keys: Any) -> None:
     """Squared norm of each row, and a hash of its values: their bits, each times its own factor, summed."""
     for i in range(len(rows)):
@@ -140,7 +140,7 @@ def _norms_and_keys(rows: Any, bits: Any, factors: Any, norms: Any, keys: Any) -
         for j in range(rows.shape[1]):
             value = np.float64(rows[i, j])
             total += value * value
-            # One zero, whatever its sign.
+            # -0.0 and 0.0 hash alike.
             key += (np.uint64(bits[i, j]) if value != 0 else np.uint64(0)) * np.uint64(factors[j])
         norms[i] = total
         keys[i] = key

@@ -1,7 +1,7 @@
-"""Labels and ids -> which gallery items match which query, and how far, without a Q x N table.
+"""Labels and ids -> which gallery items match which query, and to which level, without a Q x N table.
 
-The gallery is put into depth-first label order once: the items that share at least ``l`` levels with a query
-are then one contiguous range of it, for every query and level.
+The gallery is sorted into depth-first label order once: the items that share at least ``l`` levels with a
+query are then one contiguous range of it, for every query and level.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, Final, final
 import numpy as np
 import numpy.typing as npt
 
+from happier.arrays import IntArray
 from happier.errors import InputError
 from happier.relevance import Relevance
-from happier.taxonomy import UNKNOWN, IntArray, as_labels, path_codes, shared_levels
+from happier.taxonomy import UNKNOWN, as_labels, path_codes, shared_levels
 
 Chosen = slice | IntArray  # which queries
 
@@ -25,30 +26,57 @@ class MatchBlock:
 
     starts: IntArray  # [q, L] first position of the items that share this level or more
     stops: IntArray  # [q, L] one past the last
-    excluded: IntArray  # gallery items never retrieved, of all q queries one after another
+    excluded: IntArray  # gallery items never retrieved, concatenated over the queries
     excluded_start: IntArray  # [q + 1] where each query's part begins
     counts: IntArray  # [q, L + 1] gallery items per level, without the excluded ones
     excluded_counts: IntArray  # [q, L + 1] the excluded ones per level
 
+    @property
+    def owner(self) -> IntArray:
+        """The query, 0..q-1, that each excluded item is excluded for."""
+        return np.repeat(np.arange(len(self.counts)), np.diff(self.excluded_start))
+
 
 @final
 class Matching:
-    """The matches between all queries and the gallery.
+    """The matches between all queries and the gallery; `of` makes one from labels and ids.
 
     Args:
-        labels: query label rows ``[Q, L]``.
-        gallery_labels: gallery label rows ``[N, L]``; None for leave-one-out over the queries.
-        ids: query ids ``[Q]``, or None.
-        gallery_ids: gallery ids ``[N]``, or None.
+        queries: class numbers ``[Q, L]``: equal numbers mean equal paths down to that level, -1 unknown.
+        gallery: class numbers ``[N, L]``.
+        excluded: gallery items that are the query itself, concatenated over the queries.
+        excluded_start: where each query's part of them begins ``[Q + 1]``.
     """
 
     def __init__(
-        self,
+        self, queries: IntArray, gallery: IntArray, excluded: IntArray, excluded_start: IntArray
+    ) -> None:
+        self.depth: Final = int(queries.shape[1])
+        self._queries, self._gallery = queries, gallery
+        self._excluded, self._excluded_start = excluded, excluded_start
+        self.order: Final[IntArray] = np.lexsort(gallery.T[::-1])
+        self._class_ranges = [self._ranges_of(level) for level in range(self.depth)]
+
+    @classmethod
+    def of(
+        cls,
         labels: Any,
         gallery_labels: Any | None,
         ids: npt.NDArray[Any] | None,
         gallery_ids: npt.NDArray[Any] | None,
-    ) -> None:
+    ) -> Matching:
+        """Match label rows.
+
+        Args:
+            labels: query label rows ``[Q, L]``.
+            gallery_labels: gallery label rows ``[N, L]``; None for leave-one-out over the queries.
+            ids: query ids ``[Q]``, or None.
+            gallery_ids: gallery ids ``[N]``, or None.
+
+        Raises:
+            InputError: the label rows have different numbers of levels.
+            TaxonomyError: labels that do not form a tree.
+        """
         rows = as_labels(labels)
         columns = rows if gallery_labels is None else as_labels(gallery_labels, name="gallery_labels")
         if rows.shape[1] != columns.shape[1]:
@@ -56,16 +84,19 @@ class Matching:
                 f"labels and gallery_labels must have the same levels, got {rows.shape[1]} "
                 f"and {columns.shape[1]}"
             )
-        self.depth: Final = int(rows.shape[1])
         if gallery_labels is None:
-            self._queries = self._gallery = path_codes(rows)
+            queries = gallery = path_codes(rows)
         else:
             codes = path_codes(np.concatenate([rows, columns]))
-            self._queries, self._gallery = codes[: len(rows)], codes[len(rows) :]
-        self.order: Final[IntArray] = np.lexsort(self._gallery.T[::-1])
-        self._class_ranges = [self._ranges_of(level) for level in range(self.depth)]
-        self._excluded, self._excluded_start = _exclusions(
-            len(rows), ids, gallery_ids, leave_one_out=gallery_labels is None
+            queries, gallery = codes[: len(rows)], codes[len(rows) :]
+        exclusions = _exclusions(len(rows), ids, gallery_ids, leave_one_out=gallery_labels is None)
+        return cls(queries, gallery, *exclusions)
+
+    def at_level(self, level: int) -> Matching:
+        """The same items with the classes of one level, 1..L, as their only label."""
+        column = slice(level - 1, level)
+        return Matching(
+            self._queries[:, column], self._gallery[:, column], self._excluded, self._excluded_start
         )
 
     @property
@@ -159,7 +190,7 @@ def _exclusions(
 
 
 def _runs(left: IntArray, right: IntArray) -> IntArray:
-    """The whole numbers of each range left..right, one range after another."""
+    """The integers of each range left..right, concatenated."""
     sizes = right - left
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.asarray(np.repeat(left, sizes) + within, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""A manifest and its embeddings -> the search that its splits describe.
+"""A manifest and its embeddings -> the test sets that its splits describe, and their figures.
 
     test                       leave-one-out: every row is searched for among all others
     test + distractor          the same, with distractors among the others
@@ -11,15 +11,18 @@ An image is never retrieved for itself: rows with the query's id are left out of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from happier.arrays import IntArray
 from happier.errors import InputError, ManifestError
-from happier.evaluation.dyml import RetrievalSet, dyml_protocol
-from happier.evaluation.exact import PAPER_RELEVANCE, Ties, evaluate
+from happier.evaluation.dyml import dyml_summary
+from happier.evaluation.evaluate import DEFAULTS, evaluate_problem
+from happier.evaluation.options import PAPER_RELEVANCE, EvaluationOptions, Ties
+from happier.evaluation.problem import RetrievalProblem
 from happier.evaluation.result import Result
 from happier.relevance import Relevance
 from happier.taxonomy import UNKNOWN
@@ -27,17 +30,16 @@ from happier.taxonomy import UNKNOWN
 if TYPE_CHECKING:
     from happier.data import Manifest
 
-IntArray = npt.NDArray[np.int64]
-# The order in which DyML's test sets are told.
-_SETS = ("coarse", "middle", "fine")
+# DyML's scales: its test sets (Vehicle, Animal), or the levels of its one test set (Product).
+DYML_LEVELS = ("coarse", "middle", "fine")
 
 
 @dataclass(frozen=True)
-class Search:
-    """Which rows of a manifest are searched for, and in which.
+class EvaluationSet:
+    """A test set: the query rows of a manifest and the gallery rows they are searched in.
 
     Attributes:
-        name: the test set, "" where there is but one.
+        name: the test set, "" where there is only one.
         queries: rows of the queries.
         gallery: rows of the gallery, None for leave-one-out over the queries.
         level_names: the levels these rows are labelled at, coarse to fine.
@@ -92,6 +94,10 @@ class Search:
             }
         return found
 
+    def problem(self, vectors: Any, manifest: Manifest) -> RetrievalProblem:
+        """The test set prepared: checked and sorted; the arguments are those of `arguments`."""
+        return RetrievalProblem.prepare(**self.arguments(vectors, manifest))
+
 
 def splits_to_search(manifest: Manifest, split: str | None = None) -> tuple[str, ...]:
     """Splits whose rows take part when ``split`` is evaluated.
@@ -125,11 +131,11 @@ def splits_to_search(manifest: Manifest, split: str | None = None) -> tuple[str,
     return tuple(name for name in wanted[split] if name in present)
 
 
-def searches(manifest: Manifest, split: str | None = None) -> tuple[Search, ...]:
-    """The searches that a manifest's splits and test sets describe, one for each test set.
+def evaluation_sets(manifest: Manifest, split: str | None = None) -> tuple[EvaluationSet, ...]:
+    """The searches that a manifest's splits define, one for each test set.
 
     Args:
-        manifest: the rows that were embedded; rows of other splits are left alone.
+        manifest: the rows that were embedded; rows of other splits are ignored.
         split: as in `splits_to_search`.
 
     Raises:
@@ -155,33 +161,46 @@ def searches(manifest: Manifest, split: str | None = None) -> tuple[Search, ...]
         else:
             queries = rows[taking_part[0]]
             gallery = np.concatenate([queries, distractors]) if len(distractors) else None
-        found.append(Search(name, queries, gallery, _levels(manifest, queries, name), len(distractors)))
+        found.append(
+            EvaluationSet(name, queries, gallery, _levels(manifest, queries, name), len(distractors))
+        )
     return tuple(found)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was found in each search; one result where there is one test set.
+    """What was found in each test set; one result where there is one test set.
 
     Attributes:
-        searches: what was searched.
+        sets: what was searched.
+        problems: the same, prepared; for further questions about the same vectors.
         results: the result of each.
         dyml: mean over the test sets of DyML's metrics, and each set's (see `dyml_protocol`); None for other
             data.
     """
 
-    searches: tuple[Search, ...]
+    sets: tuple[EvaluationSet, ...]
+    problems: tuple[RetrievalProblem, ...]
     results: tuple[Result, ...]
     dyml: dict[str, float] | None = None
 
-    def summary(self) -> dict[str, Any]:
-        """Means of all metrics; those of several test sets under the sets' names, DyML's mean on top."""
+    def summary(self) -> dict[str, float]:
+        """Means of all metrics, under one kind of keys for training and evaluation.
+
+        Of several test sets: each set's own as ``set:metric``, under ``metric`` the plain mean over the sets
+        of what all of them have, and the sum of their numbers of queries.
+        """
         if len(self.results) == 1:
             return {**(self.dyml or {}), **self.results[0].summary}
-        sets = {
-            search.name: result.summary for search, result in zip(self.searches, self.results, strict=True)
+        own = {one.name: result.summary for one, result in zip(self.sets, self.results, strict=True)}
+        shared = [key for key in self.results[0].summary if all(key in values for values in own.values())]
+        together = {key: np.asarray([values[key] for values in own.values()]) for key in shared}
+        return {
+            **(self.dyml or {}),
+            **{key: float(np.mean(values)) for key, values in together.items()},
+            **{key: int(values.sum()) for key, values in together.items() if key.startswith("queries")},
+            **{f"{name}:{key}": value for name, values in own.items() for key, value in values.items()},
         }
-        return {**(self.dyml or {}), **sets}
 
 
 def evaluate_manifest(
@@ -197,26 +216,56 @@ def evaluate_manifest(
 
     Args:
         vectors: embeddings ``[N, D]``, one for each row of the manifest.
-        manifest: the rows; those of splits that take no part are left alone.
+        manifest: the rows; those of splits that take no part are ignored.
         split: as in `splits_to_search`.
         relevance: of each level.
-        ks: cut-offs of the metrics at k.
+        ks: cut-offs of the metrics at k; DyML's protocol adds 1.
         ties: order of equal scores.
     """
-    found = searches(manifest, split)
-    arguments = [search.arguments(vectors, manifest) for search in found]
-    results = tuple(
-        evaluate(**values, relevance=relevance, ks=ks, ties=ties, level_names=search.level_names)
-        for search, values in zip(found, arguments, strict=True)
-    )
+    sets = evaluation_sets(manifest, split)
+    problems = tuple(one.problem(vectors, manifest) for one in sets)
+    return evaluate_sets(sets, problems, EvaluationOptions(relevance=relevance, ks=ks, ties=ties))
+
+
+def evaluate_sets(
+    sets: tuple[EvaluationSet, ...],
+    problems: tuple[RetrievalProblem, ...],
+    options: EvaluationOptions = DEFAULTS,
+    results: tuple[Result, ...] | None = None,
+) -> Evaluation:
+    """Evaluate prepared test sets, and by DyML's protocol where they are DyML's.
+
+    Args:
+        sets: what is searched.
+        problems: the same, prepared.
+        options: how; the levels' names are the sets'.
+        results: of each set, where they are already computed.
+    """
+    scales = _dyml_scales(sets)
+    if scales:
+        options = replace(options, ks=(*options.ks, 1))
+    if results is None:
+        results = tuple(
+            evaluate_problem(problem, replace(options, level_names=one.level_names))
+            for one, problem in zip(sets, problems, strict=True)
+        )
     dyml = None
-    if len(found) > 1 and all(len(search.level_names) == 1 for search in found):
-        sets = {search.name: RetrievalSet(**v) for search, v in zip(found, arguments, strict=True)}
-        dyml = dyml_protocol(sets, ties=ties).summary
-    elif (manifest.name or "").startswith("dyml") and len(found) == 1:
-        # DyML-Product: one test set with all labels, told level by level.
-        dyml = dyml_protocol(RetrievalSet(**arguments[0]).by_level(found[0].level_names), ties=ties).summary
-    return Evaluation(found, results, dyml)
+    if scales == "sets":
+        dyml = dyml_summary({one.name: result for one, result in zip(sets, results, strict=True)})
+    elif scales == "levels":
+        by_level = {
+            name: evaluate_problem(problems[0].at_level(level), replace(options, level_names=(name,)))
+            for level, name in enumerate(sets[0].level_names, start=1)
+        }
+        dyml = dyml_summary(by_level)
+    return Evaluation(sets, problems, results, dyml)
+
+
+def _dyml_scales(sets: tuple[EvaluationSet, ...]) -> Literal["sets", "levels"] | None:
+    """The scales of DyML's protocol: test sets of one label each, or the levels of one set."""
+    if len(sets) > 1 and all(len(one.level_names) == 1 for one in sets):
+        return "sets"
+    return "levels" if len(sets) == 1 and sets[0].level_names == DYML_LEVELS else None
 
 
 def _sets(manifest: Manifest) -> npt.NDArray[np.object_]:
@@ -227,12 +276,12 @@ def _sets(manifest: Manifest) -> npt.NDArray[np.object_]:
 
 
 def _ordered(names: set[str]) -> list[str]:
-    known = [name for name in _SETS if name in names]
+    known = [name for name in DYML_LEVELS if name in names]
     return known + sorted(names - set(known))
 
 
 def _levels(manifest: Manifest, queries: IntArray, name: str) -> tuple[str, ...]:
-    """The levels that any query is labelled at; the one level of a test set is called by the set's name."""
+    """The levels that any query is labelled at; the only level of a test set is named after the set."""
     labelled = (manifest.labels()[queries] != UNKNOWN).any(axis=0)
     depth = int(np.flatnonzero(labelled)[-1]) + 1 if labelled.any() else 1
     if name and depth == 1 and len(manifest.levels) > 1:
@@ -241,7 +290,7 @@ def _levels(manifest: Manifest, queries: IntArray, name: str) -> tuple[str, ...]
 
 
 def _rows(vectors: Any, rows: IntArray) -> Any:
-    """These rows; the whole array as it is where they are all of it, so that nothing is copied."""
+    """These rows; the array itself, not a copy, where they are all of its rows."""
     if len(rows) == len(vectors) and np.array_equal(rows, np.arange(len(vectors))):
         return vectors
     return vectors[rows]

@@ -1,38 +1,39 @@
-"""What an evaluation found: per query, on average, and how sure that is."""
+"""The outcome of an evaluation: values per query, their means, and confidence intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 import numpy as np
-import numpy.typing as npt
 
-from happier.atomic import atomic_file
+from happier.arrays import FloatArray
 from happier.errors import InputError, MissingExtraError, OptionError
 from happier.metrics.schema import Schema
+from happier.storage.atomic import atomic_file
 
-FloatArray = npt.NDArray[np.float64]
 Columns = Callable[[], Iterable[tuple[str, FloatArray]]]
 
 
-class Interval(NamedTuple):
-    """A mean and its confidence interval."""
+@dataclass(frozen=True)
+class Interval:
+    """A mean and its confidence interval; ``mean, low, high = interval`` works."""
 
     mean: float
     low: float
     high: float
 
+    def __iter__(self) -> Iterator[float]:
+        return iter(astuple(self))
 
-class Difference(NamedTuple):
-    """A mean paired difference, its confidence interval, and how likely chance alone gives as much."""
 
-    mean: float
-    low: float
-    high: float
+@dataclass(frozen=True)
+class Difference(Interval):
+    """A mean paired difference, its confidence interval and its p-value."""
+
     p_value: float
 
 
@@ -96,7 +97,7 @@ class Result:
         """Write one row per query, one column per metric, to a Parquet file.
 
         Args:
-            path: of the file; it appears whole or not at all.
+            path: of the file; the write is atomic.
             extra: further columns, such as ids or label paths, put first.
         """
         try:

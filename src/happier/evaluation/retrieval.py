@@ -11,14 +11,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from happier.arrays import IntArray
 from happier.errors import InputError, OptionError
-from happier.evaluation.cpu import block_rows, scores_of
-from happier.evaluation.device import rank_by_score
-from happier.evaluation.exact import PAPER_RELEVANCE, Ties, check_inputs
-from happier.evaluation.inputs import Vectors
-from happier.evaluation.matching import MatchBlock, Matching, relevance_table
+from happier.evaluation.matching import MatchBlock, relevance_table
+from happier.evaluation.options import PAPER_RELEVANCE, Ties
+from happier.evaluation.problem import RetrievalProblem
+from happier.evaluation.scores import score_blocks
+from happier.evaluation.torch_engine import rank_by_score
 from happier.metrics.ranked import hierarchical_precision, hierarchical_recall
 from happier.relevance import Relevance
+
+Indices = Sequence[int] | IntArray
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Curve:
         return float(self.precision.mean())
 
 
-def retrieve(
+def retrieve(  # noqa: PLR0913 - the first six are those of `evaluate`
     embeddings: Any,
     labels: Any,
     gallery: Any | None = None,
@@ -65,7 +68,7 @@ def retrieve(
     gallery_ids: Any | None = None,
     *,
     k: int,
-    queries: Sequence[int] | npt.NDArray[np.int64] | None = None,
+    queries: Indices | None = None,
     ties: Ties = "worst",
 ) -> Retrieval:
     """The first k items of each query, in the order that `happier.evaluate` ranks them.
@@ -81,14 +84,28 @@ def retrieve(
         queries: indices of the queries wanted (default: all).
         ties: order of equal scores.
     """
+    problem = RetrievalProblem.prepare(embeddings, labels, gallery, gallery_labels, ids, gallery_ids)
+    return retrieve_problem(problem, k=k, queries=queries, ties=ties)
+
+
+def retrieve_problem(
+    problem: RetrievalProblem, *, k: int, queries: Indices | None = None, ties: Ties = "worst"
+) -> Retrieval:
+    """The first k items of each query of a prepared problem, as `retrieve`.
+
+    Args:
+        problem: queries and gallery, checked and sorted.
+        k: how many items.
+        queries: indices of the queries wanted (default: all).
+        ties: order of equal scores.
+    """
     if k < 1:
         raise OptionError(f"k must be 1 or more, got {k}")
-    vectors, items, matching = check_inputs(embeddings, labels, gallery, gallery_labels, ids, gallery_ids)
-    chosen = _check_queries(queries, len(vectors))
+    chosen = _check_queries(queries, len(problem.queries))
     indices = np.full((len(chosen), k), -1, dtype=np.int64)
     scores = np.full((len(chosen), k), np.nan)
     levels = np.full((len(chosen), k), -1, dtype=np.int8)
-    for place, block in _ranked_blocks(vectors, items, matching, chosen, worst=ties == "worst", k=k):
+    for place, block in _ranked_blocks(problem, chosen, worst=ties == "worst", k=k):
         width = block.order.shape[1]
         indices[place, :width] = block.order
         scores[place, :width] = block.scores
@@ -98,7 +115,7 @@ def retrieve(
     return Retrieval(chosen, indices, scores, levels)
 
 
-def precision_recall_curve(
+def precision_recall_curve(  # noqa: PLR0913 - the first six are those of `evaluate`
     embeddings: Any,
     labels: Any,
     gallery: Any | None = None,
@@ -107,7 +124,7 @@ def precision_recall_curve(
     gallery_ids: Any | None = None,
     *,
     bins: int = 100,
-    queries: Sequence[int] | npt.NDArray[np.int64] | None = None,
+    queries: Indices | None = None,
     relevance: Relevance = PAPER_RELEVANCE,
     ties: Ties = "worst",
 ) -> Curve:
@@ -128,13 +145,33 @@ def precision_recall_curve(
         relevance: of each level.
         ties: order of equal scores.
     """
+    problem = RetrievalProblem.prepare(embeddings, labels, gallery, gallery_labels, ids, gallery_ids)
+    return curve_of_problem(problem, bins=bins, queries=queries, relevance=relevance, ties=ties)
+
+
+def curve_of_problem(
+    problem: RetrievalProblem,
+    *,
+    bins: int = 100,
+    queries: Indices | None = None,
+    relevance: Relevance = PAPER_RELEVANCE,
+    ties: Ties = "worst",
+) -> Curve:
+    """Mean H-P over H-R of a prepared problem, as `precision_recall_curve`.
+
+    Args:
+        problem: queries and gallery, checked and sorted.
+        bins: number of equal steps of recall.
+        queries: indices of the queries wanted (default: all).
+        relevance: of each level.
+        ties: order of equal scores.
+    """
     if bins < 1:
         raise OptionError(f"bins must be 1 or more, got {bins}")
-    vectors, items, matching = check_inputs(embeddings, labels, gallery, gallery_labels, ids, gallery_ids)
-    chosen = _check_queries(queries, len(vectors))
+    chosen = _check_queries(queries, len(problem.queries))
     edges = np.linspace(0, 1, bins + 1)
     total, defined = np.zeros(bins), 0
-    for _, block in _ranked_blocks(vectors, items, matching, chosen, worst=ties == "worst"):
+    for _, block in _ranked_blocks(problem, chosen, worst=ties == "worst"):
         table = torch.from_numpy(relevance_table(relevance, block.match))
         ranked, counts = torch.from_numpy(block.levels), torch.from_numpy(block.match.counts)
         recall = hierarchical_recall(ranked, table, counts).numpy()
@@ -145,7 +182,7 @@ def precision_recall_curve(
             # Area from recall 0 to each rank, read off at the edges: in between it is linear.
             area = np.cumsum(np.diff(row, prepend=0.0) * heights)
             at_edges = np.interp(edges, np.r_[0.0, row], np.r_[0.0, area])
-            at_edges[-1] = area[-1]  # the last recall is 1 but for rounding
+            at_edges[-1] = area[-1]  # the last recall is 1 up to rounding
             total += np.diff(at_edges) * bins
             defined += 1
     return Curve(edges[1:], total / defined if defined else np.full(bins, np.nan))
@@ -160,38 +197,18 @@ class _RankedBlock:
 
 
 def _ranked_blocks(
-    vectors: Vectors,
-    items: Vectors,
-    matching: Matching,
-    chosen: npt.NDArray[np.int64],
-    *,
-    worst: bool,
-    k: int | None = None,
+    problem: RetrievalProblem, chosen: IntArray, *, worst: bool, k: int | None = None
 ) -> Iterator[tuple[slice, _RankedBlock]]:
     """Rank the whole gallery (or its first k) for the chosen queries, a block at a time."""
-    kind = np.float64 if vectors.is_double or items.is_double else np.float32
-    again, earlier = items.duplicates()
     # A full sort needs about twenty times the memory of the scores.
-    rows = block_rows(matching.items, 20 * np.dtype(kind).itemsize, len(chosen), None)
-    buffer = np.empty((rows, matching.items), dtype=kind)
-    for start in range(0, len(chosen), rows):
-        stop = min(start + rows, len(chosen))
-        wanted = chosen[start:stop]
-        scores = scores_of(vectors, wanted, items, again, earlier, buffer)
-        match = matching.block(wanted)
-        levels = matching.levels(wanted)
-        owner = np.repeat(np.arange(stop - start), np.diff(match.excluded_start))
-        scores[owner, match.excluded] = -np.inf
-        order = _first(torch.from_numpy(scores), torch.from_numpy(levels), worst=worst, k=k).numpy()
-        levels[owner, match.excluded] = -1
+    for block in score_blocks(problem, chosen, copies=20):
+        levels = problem.matching.levels(block.queries)
+        order = _first(torch.from_numpy(block.scores), torch.from_numpy(levels), worst=worst, k=k).numpy()
+        levels[block.match.owner, block.match.excluded] = -1
+        scores = np.take_along_axis(block.scores, order, axis=1).astype(np.float64)
         yield (
-            slice(start, stop),
-            _RankedBlock(
-                order,
-                np.take_along_axis(scores, order, axis=1).astype(np.float64),
-                np.take_along_axis(levels, order, axis=1),
-                match,
-            ),
+            block.place,
+            _RankedBlock(order, scores, np.take_along_axis(levels, order, axis=1), block.match),
         )
 
 
@@ -201,16 +218,14 @@ def _first(scores: Tensor, levels: Tensor, *, worst: bool, k: int | None) -> Ten
     if k is None or k >= items:
         return rank_by_score(scores, levels, worst=worst)
     least = scores.topk(k, dim=1).values[:, -1:]
-    # Whatever ties the last of them may belong among them; sorted, so that equal ones keep their order.
+    # Items that tie with the last may belong among them; sorted, so that equal ones keep their order.
     number = int((scores >= least).sum(1).max())
     near = scores.topk(number, dim=1, sorted=False).indices.sort(dim=1).values
     order = rank_by_score(scores.gather(1, near), levels.gather(1, near), worst=worst)
     return near.gather(1, order[:, :k])
 
 
-def _check_queries(
-    queries: Sequence[int] | npt.NDArray[np.int64] | None, number: int
-) -> npt.NDArray[np.int64]:
+def _check_queries(queries: Indices | None, number: int) -> IntArray:
     if queries is None:
         return np.arange(number)
     chosen = np.asarray(queries)

@@ -5,17 +5,19 @@
 with unit vectors ``[B, D]`` and label rows ``[B, L]``, coarse first. `build_loss` makes any of them by name.
 """
 
-from happier.losses.average_precision import ROADMAPLoss, SmoothAPLoss
+from happier.losses.cross_batch_memory import CrossBatchMemory
 from happier.losses.csl import CSLLoss
 from happier.losses.distributed import gather_across_ranks
+from happier.losses.graded import GradedHAPLoss
 from happier.losses.hap import HAPLoss, SigmoidHAPLoss
 from happier.losses.happier_loss import HAPPIERLoss
 from happier.losses.himulcon import HiMulConLoss
-from happier.losses.levels import SumOverLevels
-from happier.losses.loss import RetrievalLoss
-from happier.losses.memory import CrossBatchMemory
 from happier.losses.norm_softmax import ClusterLoss, NormSoftmaxLoss, ProxyNCAPPLoss
-from happier.losses.registry import LOSSES, LossEntry, build_loss
+from happier.losses.registry import LOSSES, LossEntry, build_loss, display_name
+from happier.losses.retrieval_loss import RetrievalLoss
+from happier.losses.roadmap import ROADMAPLoss
+from happier.losses.smooth_ap import SmoothAPLoss
+from happier.losses.sum_over_levels import SumOverLevels
 from happier.losses.supervised_rank import SupNDCGLoss, SupRecallLoss
 from happier.losses.surrogate import SigmoidSurrogate, StepSurrogate
 from happier.losses.triplet import TripletLoss
@@ -25,6 +27,7 @@ __all__ = [
     "CSLLoss",
     "ClusterLoss",
     "CrossBatchMemory",
+    "GradedHAPLoss",
     "HAPLoss",
     "HAPPIERLoss",
     "HiMulConLoss",
@@ -42,5 +45,6 @@ __all__ = [
     "SupRecallLoss",
     "TripletLoss",
     "build_loss",
+    "display_name",
     "gather_across_ranks",
 ]

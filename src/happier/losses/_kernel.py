@@ -1,25 +1,28 @@
-# ruff: noqa: ANN001, ANN202
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 """The ranking losses on the CPU: value and closed-form gradient of each query in one compiled pass.
 
 Per query the items are put in order of level, so that "lower level" is a prefix. For each positive ``k`` one
 loop over that prefix sums the surrogate and keeps its slope; once the rank is known, a second loop adds the
 slopes, weighted, to the gradient. ``sigmoid((s_j - s_k) / tau) = 1 / (1 + e_j / e_k)`` with ``e_j = exp(-s_j
-/ tau)``, so a query of n items takes n exponentials, not n^2.
+/ tau)``, so a query of n items takes n exponentials, not n^2. Large batches are left to `_sum_kernel`.
+
+Arrays, and scalars of the scores' own type, are annotated ``Any``, as in `happier.metrics.kernel`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import torch
 from numba import njit, prange
 
-from happier.compiled import KEEP
+from happier.losses._sum_kernel import pays, ranking_sums
 from happier.losses.objective import AP, NDCG, Objective
 from happier.losses.surrogate import StepSurrogate, Surrogate
+from happier.numba_cache import CACHE
 
 # Sums may be reordered (that is what makes them vector code); infinities must keep their meaning.
 FAST = {"reassoc", "nsz", "contract", "arcp"}
@@ -32,8 +35,10 @@ LIMIT_FLOAT64 = 650.0
 TAU, RHO, DELTA, START, OFFSET, GAMMA, NU, MU, ZERO, ONE = range(10)
 
 # How the loops are compiled; division by zero must give infinity, since a check would end vector code.
-_plain = njit(cache=KEEP, nogil=True, error_model="numpy")
-_loop = njit(cache=KEEP, nogil=True, error_model="numpy", fastmath=FAST)
+# Inlined, so that there is one machine code of each: otherwise a process that compiles calls another copy,
+# optimised and rounding differently, than a process that loads the same functions from the cache.
+_plain = njit(cache=CACHE, nogil=True, error_model="numpy", forceinline=True)
+_loop = njit(cache=CACHE, nogil=True, error_model="numpy", fastmath=FAST, forceinline=True)
 
 
 def ranking_kernel(
@@ -45,39 +50,64 @@ def ranking_kernel(
     need_gradient: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Objective of each query ``[Q]``, and the gradient ``[Q, N]`` by the scores of 1 minus its mean."""
-    s = scores.detach().contiguous().numpy()
-    values = np.zeros(s.shape[0])
-    gradient = torch.zeros(scores.shape, dtype=scores.dtype) if need_gradient else None
-    g = gradient.numpy() if gradient is not None else np.empty((s.shape[0], 0), dtype=s.dtype)
-    arguments = (
-        s,
-        levels.contiguous().numpy(),
-        objective.weights.contiguous().numpy(),
-        objective.valid.numpy(),
-        objective.kind,
-        objective.cuts.numpy(),
-        objective.cut_weights.contiguous().numpy(),
-        objective.temperature,
-        _parameters(surrogate),
-        not isinstance(surrogate, StepSurrogate),
-        isinstance(surrogate, StepSurrogate) and surrogate.hrank,
-        1.0 / max(int(objective.valid.sum()), 1),
-        g,
-        values,
-    )
+    threaded = torch.get_num_threads() > 1
+    with _as_many_threads_as_torch():
+        if pays(scores, levels, objective, surrogate):
+            return ranking_sums(
+                scores, levels, objective, surrogate, need_gradient=need_gradient, threaded=threaded
+            )
+        s = scores.detach().contiguous().numpy()
+        values = np.zeros(s.shape[0])
+        gradient = torch.zeros(scores.shape, dtype=scores.dtype) if need_gradient else None
+        problem = _Problem(
+            objective.kind,
+            objective.cuts.numpy(),
+            float(objective.temperature),
+            not isinstance(surrogate, StepSurrogate),
+            isinstance(surrogate, StepSurrogate) and surrogate.hrank,
+            1.0 / max(int(objective.valid.sum()), 1),
+            need_gradient,
+        )
+        (_all_queries_threaded if threaded else _all_queries)(
+            s,
+            levels.contiguous().numpy(),
+            objective.weights.contiguous().numpy(),
+            objective.valid.numpy(),
+            objective.cut_weights.contiguous().numpy(),
+            _parameters(surrogate),
+            problem,
+            gradient.numpy() if gradient is not None else np.empty((s.shape[0], 0), dtype=s.dtype),
+            values,
+        )
+    return torch.from_numpy(values), gradient
+
+
+@contextmanager
+def _as_many_threads_as_torch() -> Iterator[None]:
     threads = torch.get_num_threads()
     if threads == 1:
-        _all_queries(*arguments)
-    else:
-        before = numba.get_num_threads()
-        # Starting numba's threads sets the number that OpenMP gives to torch as well: set it back.
-        torch.set_num_threads(threads)
-        numba.set_num_threads(min(threads, before))
-        try:
-            _all_queries_threaded(*arguments)
-        finally:
-            numba.set_num_threads(before)
-    return torch.from_numpy(values), gradient
+        yield
+        return
+    before = numba.get_num_threads()
+    # Starting numba's threads sets the number that OpenMP gives to torch as well: set it back.
+    torch.set_num_threads(threads)
+    numba.set_num_threads(min(threads, before))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
+class _Problem(NamedTuple):
+    """What all queries share, but for the surrogate's numbers, which come in the type of the scores."""
+
+    kind: int
+    cuts: Any
+    temperature: float
+    smooth: bool
+    hrank: bool
+    share: float
+    need_gradient: bool
 
 
 def _parameters(surrogate: Surrogate) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -91,58 +121,28 @@ def _parameters(surrogate: Surrogate) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 @_plain
 def _all_queries(
-    scores,
-    levels,
-    weights,
-    valid,
-    kind,
-    cuts,
-    cut_weights,
-    temperature,
-    p,
-    smooth,
-    hrank,
-    share,
-    gradient,
-    values,
-):
+    scores: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, p: Any, problem: _Problem,
+    gradient: Any, values: Any,
+) -> None:  # fmt: skip
     for q in range(scores.shape[0]):
         if valid[q]:
-            values[q] = _one_query(
-                scores[q], levels[q], weights[q], kind, cuts, cut_weights[q], temperature, p, smooth, hrank,
-                share, gradient[q],
-            )  # fmt: skip
+            values[q] = _one_query(scores[q], levels[q], weights[q], cut_weights[q], p, problem, gradient[q])
 
 
-@njit(cache=KEEP, nogil=True, error_model="numpy", parallel=True)
+@njit(cache=CACHE, nogil=True, error_model="numpy", parallel=True)
 def _all_queries_threaded(
-    scores,
-    levels,
-    weights,
-    valid,
-    kind,
-    cuts,
-    cut_weights,
-    temperature,
-    p,
-    smooth,
-    hrank,
-    share,
-    gradient,
-    values,
-):
+    scores: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, p: Any, problem: _Problem,
+    gradient: Any, values: Any,
+) -> None:  # fmt: skip
     for q in prange(scores.shape[0]):
         if valid[q]:
-            values[q] = _one_query(
-                scores[q], levels[q], weights[q], kind, cuts, cut_weights[q], temperature, p, smooth, hrank,
-                share, gradient[q],
-            )  # fmt: skip
+            values[q] = _one_query(scores[q], levels[q], weights[q], cut_weights[q], p, problem, gradient[q])
 
 
 @_plain
 def _one_query(
-    scores, levels, weights, kind, cuts, cut_weights, temperature, p, smooth, hrank, share, gradient
-):
+    scores: Any, levels: Any, weights: Any, cut_weights: Any, p: Any, problem: _Problem, gradient: Any
+) -> Any:
     """Objective of one query; its gradient goes to ``gradient``, if that is not empty."""
     depth = weights.shape[0] - 1
     starts = np.zeros(depth + 2, np.int64)
@@ -165,17 +165,12 @@ def _one_query(
     s = scores[order]
     if scores.itemsize == 8 or spread <= LIMIT_FLOAT32:
         narrow = p.astype(s.dtype)
-        value, g = _ranked(
-            s, centre, spread, starts, weights, kind, cuts, cut_weights, temperature, narrow, smooth, hrank,
-            share, gradient.shape[0] > 0,
-        )  # fmt: skip
+        value, g = _ranked(s, centre, spread, starts, weights, cut_weights, narrow, problem)
         gradient[order[: g.shape[0]]] = g
         return value
     # Scores spread too wide for exponentials in float32: this query goes through float64.
-    value, g_wide = _ranked(
-        s.astype(np.float64), centre, spread, starts, weights, kind, cuts, cut_weights, temperature, p,
-        smooth, hrank, share, gradient.shape[0] > 0,
-    )  # fmt: skip
+    wide = s.astype(np.float64)
+    value, g_wide = _ranked(wide, centre, spread, starts, weights, cut_weights, p, problem)
     for j in range(g_wide.shape[0]):
         gradient[order[j]] = g_wide[j]
     return value
@@ -183,22 +178,11 @@ def _one_query(
 
 @_plain
 def _ranked(
-    s,
-    centre,
-    spread,
-    starts,
-    weights,
-    kind,
-    cuts,
-    cut_weights,
-    temperature,
-    p,
-    smooth,
-    hrank,
-    share,
-    need_gradient,
-):
+    s: Any, centre: float, spread: float, starts: Any, weights: Any, cut_weights: Any, p: Any,
+    problem: _Problem,
+) -> Any:  # fmt: skip
     """Sum of the objective over the positives of a query, and its gradient; items are in order of level."""
+    kind, smooth, hrank, share = problem.kind, problem.smooth, problem.hrank, problem.share
     depth = weights.shape[0] - 1
     items = s.shape[0]
     factored = spread <= LIMIT_FLOAT64
@@ -207,13 +191,18 @@ def _ranked(
         for j in range(items):
             e[j] = np.exp((centre - s[j]) / p[TAU])
     slopes = np.empty_like(s)
+    own_weights = np.zeros_like(s)
+    for level in range(1, depth + 1):
+        own_weights[starts[level] : starts[level + 1]] = weights[level]
     least = np.zeros_like(s)  # min(weight of the item, weight of the level being ranked)
-    g = np.zeros(items if need_gradient else 0, s.dtype)
+    g = np.zeros(items if problem.need_gradient else 0, s.dtype)
     value = 0.0
     for level in range(1, depth + 1):
+        if starts[level] == starts[level + 1]:
+            continue
         weight = weights[level]
-        for other in range(1, depth + 1):
-            least[starts[other] : starts[other + 1]] = min(weights[other], weight)
+        for j in range(starts[1], items):
+            least[j] = min(own_weights[j], weight)
         # Items before `first` are of a lower level, those from `last` on of a higher one.
         first, last = starts[level], starts[level + 1]
         smoothed = items if smooth else first
@@ -243,9 +232,9 @@ def _ranked(
                         total, graded_slope = _above(s[last:], score, p, least[last:], slopes[last:])
                         graded += total
 
-            gain, by_rank, by_graded = _objective(kind, rank, graded, weight, cuts, cut_weights, temperature)
+            gain, by_rank, by_graded = _objective(problem, rank, graded, weight, cut_weights)
             value += gain
-            if need_gradient:
+            if problem.need_gradient:
                 # The loss falls as the objective grows: hence the minus.
                 by_rank *= -share
                 by_graded *= -share
@@ -260,8 +249,9 @@ def _ranked(
 
 
 @_plain
-def _objective(kind, rank, graded, weight, cuts, cut_weights, temperature):
+def _objective(problem: _Problem, rank: float, graded: float, weight: float, cut_weights: Any) -> Any:
     """What one positive adds to the objective, and its derivatives by rank and hierarchical rank."""
+    kind, cuts, temperature = problem.kind, problem.cuts, problem.temperature
     if kind == AP:
         return graded / rank, -graded / (rank * rank), 1.0 / rank
     if kind == NDCG:
@@ -276,7 +266,7 @@ def _objective(kind, rank, graded, weight, cuts, cut_weights, temperature):
 
 
 @_loop
-def _below(s, e, score, inverse, p, slopes):
+def _below(s: Any, e: Any, score: Any, inverse: Any, p: Any, slopes: Any) -> Any:
     """Sum of H_down over items of lower levels, and of its slopes, which are kept."""
     one, zero = p[ONE], p[ZERO]
     rho, delta, start, offset = p[RHO], p[DELTA], p[START], p[OFFSET]
@@ -297,7 +287,7 @@ def _below(s, e, score, inverse, p, slopes):
 
 
 @_loop
-def _above(s, score, p, least, slopes):
+def _above(s: Any, score: Any, p: Any, least: Any, slopes: Any) -> Any:
     """Sum of least * H_up over items of higher levels, and of its slopes, which are kept."""
     one, zero = p[ONE], p[ZERO]
     gamma, nu, mu = p[GAMMA], p[NU], p[MU]
@@ -316,7 +306,7 @@ def _above(s, score, p, least, slopes):
 
 
 @_loop
-def _sigmoid(e, inverse, p, least, slopes):
+def _sigmoid(e: Any, inverse: Any, p: Any, least: Any, slopes: Any) -> Any:
     """Sums of sigmoid and least * sigmoid over all items, and of their slopes, which are kept."""
     one, zero = p[ONE], p[ZERO]
     sharpness = one / p[TAU]
@@ -333,7 +323,7 @@ def _sigmoid(e, inverse, p, least, slopes):
 
 
 @_loop
-def _count(s, score, p):
+def _count(s: Any, score: Any, p: Any) -> Any:
     """Number of items with a higher score."""
     one, zero = p[ONE], p[ZERO]
     total = zero
@@ -343,7 +333,7 @@ def _count(s, score, p):
 
 
 @_loop
-def _graded_count(s, score, p, least):
+def _graded_count(s: Any, score: Any, p: Any, least: Any) -> Any:
     """Weight of the items with a higher score."""
     zero = p[ZERO]
     total = zero
@@ -353,14 +343,14 @@ def _graded_count(s, score, p, least):
 
 
 @_loop
-def _add(target, slopes, factor):
+def _add(target: Any, slopes: Any, factor: Any) -> Any:
     scale = target.dtype.type(factor)
     for j in range(target.shape[0]):
         target[j] += scale * slopes[j]
 
 
 @_loop
-def _add_graded(target, slopes, factor, graded_factor, least):
+def _add_graded(target: Any, slopes: Any, factor: Any, graded_factor: Any, least: Any) -> Any:
     scale, graded_scale = target.dtype.type(factor), target.dtype.type(graded_factor)
     for j in range(target.shape[0]):
         target[j] += (scale + graded_scale * least[j]) * slopes[j]

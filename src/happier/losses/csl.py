@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from happier.errors import InputError, OptionError
-from happier.losses.loss import Batch, RetrievalLoss
-from happier.losses.options import check_positive
+from happier.losses.option_checks import check_positive
 from happier.losses.proxies import Proxies
+from happier.losses.retrieval_loss import Batch, RetrievalLoss
 from happier.taxonomy import Taxonomy, shared_levels
 
 # Fine to coarse, by the number of levels, as the HAPPIER authors set them.
@@ -79,7 +79,9 @@ class CSLLoss(RetrievalLoss):
             )
         self.scale = check_positive("scale", scale)
         self.proxies = Proxies(len(paths), dim, generator=generator)
-        self.register_buffer("paths", torch.from_numpy(paths), persistent=False)
+        self.register_buffer(
+            "paths", torch.from_numpy(paths).to(self.proxies.weight.device), persistent=False
+        )
 
     def compute(self, batch: Batch) -> torch.Tensor:
         """The loss of a checked batch."""

@@ -7,16 +7,36 @@ from typing import final
 import torch
 
 from happier.errors import OptionError
-from happier.losses.loss import Batch, RetrievalLoss
 from happier.losses.objective import Objective
-from happier.losses.ranking import Form, ranking_loss
-from happier.losses.surrogate import SigmoidSurrogate, Surrogate, step_surrogate
+from happier.losses.old_options import accepts_old_options
+from happier.losses.ranking import LossEngine, ranking_loss
+from happier.losses.retrieval_loss import Batch, RetrievalLoss
+from happier.losses.surrogate import SigmoidSurrogate, Surrogate, choose_surrogate
 from happier.relevance import HierarchyRelevance, Relevance
 from happier.taxonomy import UNKNOWN
 
 
+class _HAP(RetrievalLoss):
+    """One minus a smooth H-AP; the two losses below choose the surrogate."""
+
+    surrogate: Surrogate
+    relevance: Relevance
+    include_query: bool
+    engine: LossEngine | None
+
+    def compute(self, batch: Batch) -> torch.Tensor:
+        """The loss of a checked batch."""
+        return hap_loss(
+            batch, self.relevance, self.surrogate, include_query=self.include_query, engine=self.engine
+        )
+
+    def extra_repr(self) -> str:
+        """Relevance and surrogate."""
+        return f"{self.relevance}, {self.surrogate}, include_query={self.include_query}"
+
+
 @final
-class HAPLoss(RetrievalLoss):
+class HAPLoss(_HAP):
     """One minus a smooth lower bound of H-AP, the mean over the queries of the batch.
 
         L = 1 - sum_k hrank(k) / rank(k) / sum_k rel(k)
@@ -38,20 +58,11 @@ class HAPLoss(RetrievalLoss):
 
     Args:
         alpha: how fast relevance falls towards the coarse levels (`HierarchyRelevance`); 5 or 3 is HAPPIER_F.
-        preset: ``"paper"`` or ``"authors"``, the values of the surrogate; ``tau`` to ``hrank`` change single
-            ones.
+        preset: ``"paper"`` or ``"authors"``, whose values the surrogate has.
+        surrogate: a `StepSurrogate` with other values, or a `SigmoidSurrogate`, instead of ``preset``.
         relevance: any relevance of `happier.relevance` instead of ``alpha``.
-        tau: see `StepSurrogate`, as the following.
-        rho: slope beyond the margin.
-        delta: margin.
-        start: jump at 0.
-        offset: value at the margin.
-        gamma: slope of ``H_up`` below 0.
-        nu: slope of ``H_up`` above 0.
-        mu: value of ``H_up`` just above 0.
-        hrank: whether the hierarchical rank has a surrogate.
         include_query: leave each query in its own retrieval set, as the authors do.
-        form: ``"kernel"`` or ``"torch"``; by default the device decides.
+        engine: ``"kernel"`` or ``"torch"``; by default the device decides.
 
     Shapes:
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
@@ -67,54 +78,26 @@ class HAPLoss(RetrievalLoss):
     torch.Size([])
     """
 
+    @accepts_old_options
     def __init__(
         self,
         alpha: float = 1.0,
         preset: str = "paper",
         *,
+        surrogate: Surrogate | None = None,
         relevance: Relevance | None = None,
-        tau: float | None = None,
-        rho: float | None = None,
-        delta: float | None = None,
-        start: float | None = None,
-        offset: float | None = None,
-        gamma: float | None = None,
-        nu: float | None = None,
-        mu: float | None = None,
-        hrank: bool | None = None,
         include_query: bool = False,
-        form: Form | None = None,
+        engine: LossEngine | None = None,
     ) -> None:
         super().__init__()
-        self.surrogate = step_surrogate(
-            preset,
-            tau=tau,
-            rho=rho,
-            delta=delta,
-            start=start,
-            offset=offset,
-            gamma=gamma,
-            nu=nu,
-            mu=mu,
-            hrank=hrank,
-        )
+        self.surrogate = choose_surrogate(surrogate, preset)
         self.relevance = _relevance(alpha, relevance)
         self.include_query = include_query
-        self.form = form
-
-    def compute(self, batch: Batch) -> torch.Tensor:
-        """The loss of a checked batch."""
-        return hap_loss(
-            batch, self.relevance, self.surrogate, include_query=self.include_query, form=self.form
-        )
-
-    def extra_repr(self) -> str:
-        """Relevance and surrogate."""
-        return f"{self.relevance}, {self.surrogate}, include_query={self.include_query}"
+        self.engine = engine
 
 
 @final
-class SigmoidHAPLoss(RetrievalLoss):
+class SigmoidHAPLoss(_HAP):
     """One minus H-AP with a plain sigmoid for every comparison: the baseline of the paper's ablation.
 
         L = 1 - sum_k hrank(k) / rank(k) / sum_k rel(k)
@@ -131,7 +114,7 @@ class SigmoidHAPLoss(RetrievalLoss):
         relevance: any relevance of `happier.relevance` instead of ``alpha``.
         tau: temperature.
         include_query: leave each query in its own retrieval set.
-        form: ``"kernel"`` or ``"torch"``; by default the device decides.
+        engine: ``"kernel"`` or ``"torch"``; by default the device decides.
 
     Shapes:
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
@@ -145,6 +128,7 @@ class SigmoidHAPLoss(RetrievalLoss):
     0.2778
     """
 
+    @accepts_old_options
     def __init__(
         self,
         alpha: float = 1.0,
@@ -152,27 +136,22 @@ class SigmoidHAPLoss(RetrievalLoss):
         relevance: Relevance | None = None,
         tau: float = 0.01,
         include_query: bool = False,
-        form: Form | None = None,
+        engine: LossEngine | None = None,
     ) -> None:
         super().__init__()
         self.surrogate = SigmoidSurrogate(tau)
         self.relevance = _relevance(alpha, relevance)
         self.include_query = include_query
-        self.form = form
-
-    def compute(self, batch: Batch) -> torch.Tensor:
-        """The loss of a checked batch."""
-        return hap_loss(
-            batch, self.relevance, self.surrogate, include_query=self.include_query, form=self.form
-        )
-
-    def extra_repr(self) -> str:
-        """Relevance and surrogate."""
-        return f"{self.relevance}, {self.surrogate}, include_query={self.include_query}"
+        self.engine = engine
 
 
 def hap_loss(
-    batch: Batch, relevance: Relevance, surrogate: Surrogate, *, include_query: bool, form: Form | None
+    batch: Batch,
+    relevance: Relevance,
+    surrogate: Surrogate,
+    *,
+    include_query: bool,
+    engine: LossEngine | None,
 ) -> torch.Tensor:
     """One minus the mean smooth H-AP of a checked batch."""
     levels = batch.levels(include_query=include_query)
@@ -184,7 +163,7 @@ def hap_loss(
         present = (batch.own >= 0).to(counts.dtype)[:, None]
         counted = counts.scatter_add(1, own_level, present)
     objective = Objective.ap(counts, relevance(counted))
-    return ranking_loss(batch.scores(), levels, objective, surrogate, form=form)
+    return ranking_loss(batch.scores(), levels, objective, surrogate, engine=engine)
 
 
 def level_counts(levels: torch.Tensor, depth: int) -> torch.Tensor:

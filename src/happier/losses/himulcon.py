@@ -7,8 +7,8 @@ from typing import final
 
 import torch
 
-from happier.losses.loss import Batch, RetrievalLoss
-from happier.losses.options import check_positive
+from happier.losses.option_checks import check_positive
+from happier.losses.retrieval_loss import Batch, RetrievalLoss
 
 
 @final

@@ -7,9 +7,9 @@ from typing import final
 import torch
 import torch.nn.functional as F
 
-from happier.losses.loss import Batch, RetrievalLoss
-from happier.losses.options import check_positive
+from happier.losses.option_checks import check_positive
 from happier.losses.proxies import Proxies
+from happier.losses.retrieval_loss import Batch, RetrievalLoss
 
 
 @final

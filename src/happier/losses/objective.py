@@ -49,13 +49,38 @@ class Objective:
         return cls(AP, weights, valid, *_no_cuts(weights), 1.0)
 
     @classmethod
-    def ndcg(cls, level_counts: torch.Tensor) -> Objective:
-        """NDCG with gain ``2^l - 1``; the ideal comes from the same items ``[Q, L+1]``."""
+    def graded_ap(
+        cls, relevance: torch.Tensor, left_out: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, Objective]:
+        """H-AP from any relevance ``[Q, N]``, and levels ``[Q, N]`` that order the items of each query alike.
+
+        A level is then a distinct value of the relevance; what is ``left_out`` has level -1.
+        """
+        values = relevance.detach().to(torch.float64)
+        if left_out is not None:
+            values = values.masked_fill(left_out, 0.0)
+        ordered, order = values.sort(dim=1, stable=True)
+        rises = torch.diff(ordered, dim=1, prepend=ordered.new_zeros(len(ordered), 1)) > 0
+        ranks = rises.cumsum(1)  # of the ordered items
+        levels = torch.zeros_like(order).scatter(1, order, ranks).to(torch.int32)
+        if left_out is not None:
+            levels = levels.masked_fill(left_out, -1)
+        # At most one level for each item; looking at the data is free on the CPU, and only there.
+        depth = relevance.shape[1]
+        if relevance.device.type == "cpu" and not torch.compiler.is_compiling() and ranks.numel():
+            depth = max(1, int(ranks.max()))
+        table = ordered.new_zeros(len(ordered), depth + 1).scatter(1, ranks, ordered)
+        total = values.sum(1, keepdim=True)
+        weights = table / torch.where(total > 0, total, torch.ones_like(total))
+        return levels, cls(AP, weights, total.squeeze(1) > 0, *_no_cuts(weights), 1.0)
+
+    @classmethod
+    def ndcg(cls, level_counts: torch.Tensor, items: int) -> Objective:
+        """NDCG with gain ``2^l - 1``; the ideal comes from the same items ``[Q, L+1]``, at most ``items``."""
         depth = level_counts.shape[1] - 1
         gains = 2.0 ** torch.arange(depth + 1, dtype=torch.float64, device=level_counts.device) - 1
         finer = level_counts.flip(1).cumsum(1).flip(1)  # [Q, L+1], items at this level or finer
-        last = int(level_counts.sum(1).max())
-        ranks = torch.arange(1, last + 1, dtype=torch.float64, device=level_counts.device)
+        ranks = torch.arange(1, items + 1, dtype=torch.float64, device=level_counts.device)
         discounts = torch.cat([ranks.new_zeros(1), (1 / torch.log2(1 + ranks)).cumsum(0)])
         per_level = discounts[finer] - discounts[finer - level_counts]
         ideal = (gains * per_level).sum(1, keepdim=True)

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from happier.errors import InputError, OptionError
+from happier.losses.option_checks import check_all
 from happier.taxonomy import UNKNOWN
 
 
@@ -49,10 +50,13 @@ class Proxies(nn.Module):
         """Bool ``[B]``: which of the class numbers ``[B]`` are known.
 
         Raises:
-            InputError: a number without a proxy.
+            InputError: a number without a proxy; on CUDA a device-side assertion, which does not wait.
         """
         count = self.weight.shape[0]
-        if classes.numel():
+        if classes.device.type == "cuda" or torch.compiler.is_compiling():
+            inside = (classes < count) & (classes >= UNKNOWN)
+            check_all(inside, f"a class number has no proxy: there are {count}, numbered from 0", InputError)
+        elif classes.numel():
             low, high = (int(end) for end in torch.aminmax(classes))
             if high >= count or low < UNKNOWN:
                 raise InputError(

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, final
 
-from happier.errors import OptionError
-from happier.losses.average_precision import ROADMAPLoss, SmoothAPLoss
+from happier.errors import OptionError, did_you_mean
 from happier.losses.csl import CSLLoss
 from happier.losses.hap import HAPLoss, SigmoidHAPLoss
 from happier.losses.happier_loss import HAPPIERLoss
 from happier.losses.himulcon import HiMulConLoss
-from happier.losses.levels import SumOverLevels
-from happier.losses.loss import RetrievalLoss
 from happier.losses.norm_softmax import ClusterLoss, NormSoftmaxLoss, ProxyNCAPPLoss
-from happier.losses.options import nearest
-from happier.losses.ranking import Form
+from happier.losses.old_options import STEP_OPTIONS
+from happier.losses.ranking import LossEngine
+from happier.losses.retrieval_loss import RetrievalLoss
+from happier.losses.roadmap import ROADMAPLoss
+from happier.losses.smooth_ap import SmoothAPLoss
+from happier.losses.sum_over_levels import SumOverLevels
 from happier.losses.supervised_rank import SupNDCGLoss, SupRecallLoss
+from happier.losses.surrogate import Surrogate, surrogate_from_options
 from happier.losses.triplet import TripletLoss
 from happier.relevance import WeightedAPRelevance
 from happier.taxonomy import Taxonomy
 
 # What the taxonomy and the encoder say, not an option.
 _GIVEN: Final = ("taxonomy", "num_classes", "dim")
+
+# A surrogate as plain options, each under its own name, for configurations: see `surrogate_from_options`.
+_STEP: Final = {"surrogate": None, "preset": "paper", **dict.fromkeys(STEP_OPTIONS)}
+_STEP_OR_SIGMOID: Final = {**_STEP, "surrogate": "step"}
+_RANK: Final = {"surrogate": None, "tau": 0.01, "rho": 100.0, "delta": 0.05, "start": 0.5, "offset": None}
 
 
 @final
@@ -35,29 +43,35 @@ class LossEntry:
 
     Attributes:
         make: the class, or the function, that makes it.
+        display_name: how it is called in print.
         preset: options that this name sets otherwise than ``make`` does.
         over_levels: one instance for each level, summed.
+        surrogate: plain options, with their defaults, that stand for ``make``'s argument ``surrogate``.
     """
 
     make: Callable[..., RetrievalLoss]
+    display_name: str
     preset: Mapping[str, Any] = field(default_factory=dict)
     over_levels: bool = False
+    surrogate: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def options(self) -> dict[str, Any]:
         """Name and default of every option."""
-        known = {
-            name: self.preset.get(name, parameter.default)
-            for name, parameter in inspect.signature(self.make).parameters.items()
-            if name not in _GIVEN
-        }
-        return {**known, "weights": None} if self.over_levels else known
+        own = {name: entry.default for name, entry in inspect.signature(self.make).parameters.items()}
+        known = {**own, **self.surrogate, **self.preset}
+        if self.over_levels:
+            known["weights"] = None
+        return {name: value for name, value in known.items() if name not in _GIVEN}
 
     def build(self, taxonomy: Taxonomy, dim: int, options: Mapping[str, Any]) -> RetrievalLoss:
         """The loss for a training set and an embedding size; options must be known ones."""
         chosen = {**self.preset, **options}
         weights = chosen.pop("weights", None) if self.over_levels else None
         wanted = inspect.signature(self.make).parameters
+        if self.surrogate:
+            flat = {name: chosen.pop(name) for name in self.surrogate if name in chosen}
+            chosen["surrogate"] = surrogate_from_options(**flat)
 
         def make(num_classes: int) -> RetrievalLoss:
             given = {"taxonomy": taxonomy, "num_classes": num_classes, "dim": dim}
@@ -72,64 +86,56 @@ def weighted_ap_loss(
     taxonomy: Taxonomy,
     *,
     weights: Sequence[float] | None = None,
-    preset: str = "paper",
-    tau: float | None = None,
-    rho: float | None = None,
-    delta: float | None = None,
-    start: float | None = None,
-    offset: float | None = None,
-    gamma: float | None = None,
-    nu: float | None = None,
-    mu: float | None = None,
-    hrank: bool | None = None,
+    surrogate: Surrogate | None = None,
     include_query: bool = False,
-    form: Form | None = None,
+    engine: LossEngine | None = None,
 ) -> HAPLoss:
     """`HAPLoss` with the relevance that makes H-AP a weighted sum of the levels' AP; 1/L each by default."""
     shares = (1 / taxonomy.depth,) * taxonomy.depth if weights is None else tuple(weights)
-    return HAPLoss(
-        preset=preset,
-        relevance=WeightedAPRelevance(shares),
-        tau=tau,
-        rho=rho,
-        delta=delta,
-        start=start,
-        offset=offset,
-        gamma=gamma,
-        nu=nu,
-        mu=mu,
-        hrank=hrank,
-        include_query=include_query,
-        form=form,
-    )
+    relevance = WeightedAPRelevance(shares)
+    return HAPLoss(surrogate=surrogate, relevance=relevance, include_query=include_query, engine=engine)
 
 
 LOSSES: Final[Mapping[str, LossEntry]] = MappingProxyType(
     {
-        "happier": LossEntry(HAPPIERLoss),
-        "happier_f": LossEntry(HAPPIERLoss, preset={"alpha": 5.0}),
-        "happier_s": LossEntry(HAPPIERLoss, preset={"surrogate": "sigmoid", "tau": 0.05}),
-        "hap": LossEntry(HAPLoss),
-        "hap_sigmoid": LossEntry(SigmoidHAPLoss),
-        "sigma_wap": LossEntry(weighted_ap_loss),
-        "cluster": LossEntry(ClusterLoss),
-        "triplet": LossEntry(TripletLoss),
-        "triplet_dw": LossEntry(TripletLoss, preset={"mining": "distance"}),
-        "nsm": LossEntry(NormSoftmaxLoss),
-        "proxy_nca": LossEntry(ProxyNCAPPLoss),
-        "smooth_ap": LossEntry(SmoothAPLoss),
-        "roadmap": LossEntry(ROADMAPLoss),
-        "sum_triplet": LossEntry(TripletLoss, over_levels=True),
-        "sum_nsm": LossEntry(NormSoftmaxLoss, over_levels=True),
-        "sum_proxy_nca": LossEntry(ProxyNCAPPLoss, over_levels=True),
-        "sum_smooth_ap": LossEntry(SmoothAPLoss, over_levels=True),
-        "sum_roadmap": LossEntry(ROADMAPLoss, over_levels=True),
-        "csl": LossEntry(CSLLoss),
-        "sup_recall": LossEntry(SupRecallLoss),
-        "sup_ndcg": LossEntry(SupNDCGLoss),
-        "himulcon": LossEntry(HiMulConLoss),
+        "happier": LossEntry(HAPPIERLoss, "HAPPIER", surrogate=_STEP_OR_SIGMOID),
+        "happier_f": LossEntry(HAPPIERLoss, "HAPPIER_F", preset={"alpha": 5.0}, surrogate=_STEP_OR_SIGMOID),
+        "happier_s": LossEntry(
+            HAPPIERLoss,
+            "HAPPIER_S",
+            preset={"surrogate": "sigmoid", "tau": 0.05},
+            surrogate=_STEP_OR_SIGMOID,
+        ),
+        "hap": LossEntry(HAPLoss, "HAP", surrogate=_STEP),
+        "hap_sigmoid": LossEntry(SigmoidHAPLoss, "Sigmoid H-AP"),
+        "sigma_wap": LossEntry(weighted_ap_loss, "ΣwAP", surrogate=_STEP),
+        "cluster": LossEntry(ClusterLoss, "Clustering"),
+        "triplet": LossEntry(TripletLoss, "Triplet"),
+        "triplet_dw": LossEntry(TripletLoss, "Triplet DW", preset={"mining": "distance"}),
+        "nsm": LossEntry(NormSoftmaxLoss, "NSM"),
+        "proxy_nca": LossEntry(ProxyNCAPPLoss, "ProxyNCA++"),
+        "smooth_ap": LossEntry(SmoothAPLoss, "Smooth-AP"),
+        "roadmap": LossEntry(ROADMAPLoss, "ROADMAP", surrogate=_RANK),
+        "sum_triplet": LossEntry(TripletLoss, "ΣTriplet", over_levels=True),
+        "sum_nsm": LossEntry(NormSoftmaxLoss, "ΣNSM", over_levels=True),
+        "sum_proxy_nca": LossEntry(ProxyNCAPPLoss, "ΣProxyNCA++", over_levels=True),
+        "sum_smooth_ap": LossEntry(SmoothAPLoss, "ΣSmooth-AP", over_levels=True),
+        "sum_roadmap": LossEntry(ROADMAPLoss, "ΣROADMAP", over_levels=True, surrogate=_RANK),
+        "csl": LossEntry(CSLLoss, "CSL"),
+        "sup_recall": LossEntry(SupRecallLoss, "SupRecall", surrogate=_RANK),
+        "sup_ndcg": LossEntry(SupNDCGLoss, "SupNDCG", surrogate=_RANK),
+        "himulcon": LossEntry(HiMulConLoss, "HiMulCon"),
     }
 )
+
+
+def display_name(name: str) -> str:
+    """How a loss is called in print; a name that is not in `LOSSES` is returned as it is.
+
+    >>> display_name("proxy_nca"), display_name("my_loss")
+    ('ProxyNCA++', 'my_loss')
+    """
+    return LOSSES[name].display_name if name in LOSSES else name
 
 
 def build_loss(name: str, *, taxonomy: Taxonomy, dim: int, **options: Any) -> RetrievalLoss:
@@ -154,9 +160,12 @@ def build_loss(name: str, *, taxonomy: Taxonomy, dim: int, **options: Any) -> Re
     happier.errors.OptionError: loss 'happier' has no option 'alfa' (did you mean 'alpha'?)
     """
     if name not in LOSSES:
-        raise OptionError(f"unknown loss {name!r}{nearest(name, LOSSES)}; one of {', '.join(LOSSES)}")
+        raise OptionError(f"unknown loss {name!r}{did_you_mean(name, LOSSES)}; one of {', '.join(LOSSES)}")
     entry = LOSSES[name]
+    if "form" in options and "engine" in entry.options:
+        warnings.warn("form: use engine instead", DeprecationWarning, stacklevel=2)
+        options["engine"] = options.pop("form")
     for option in options:
         if option not in entry.options:
-            raise OptionError(f"loss {name!r} has no option {option!r}{nearest(option, entry.options)}")
+            raise OptionError(f"loss {name!r} has no option {option!r}{did_you_mean(option, entry.options)}")
     return entry.build(taxonomy, dim, options)

@@ -9,11 +9,12 @@ import torch
 
 from happier.errors import OptionError
 from happier.losses.hap import level_counts
-from happier.losses.loss import Batch, RetrievalLoss
 from happier.losses.objective import Objective
-from happier.losses.options import check_positive
-from happier.losses.ranking import Form, ranking_loss
-from happier.losses.surrogate import step_surrogate
+from happier.losses.old_options import accepts_old_options
+from happier.losses.option_checks import check_positive
+from happier.losses.ranking import LossEngine, ranking_loss
+from happier.losses.retrieval_loss import Batch, RetrievalLoss
+from happier.losses.surrogate import Surrogate, choose_surrogate
 
 
 @final
@@ -32,13 +33,9 @@ class SupRecallLoss(RetrievalLoss):
     Args:
         ks: the depths K.
         temperature: of the sigmoid over ranks.
-        tau: see `StepSurrogate`, as the following.
-        rho: slope beyond the margin.
-        delta: margin.
-        start: jump at 0.
-        offset: value at the margin.
+        surrogate: how ranks are made smooth; the paper's `StepSurrogate` by default.
         include_query: leave each query in its own retrieval set.
-        form: ``"kernel"`` or ``"torch"``; by default the device decides.
+        engine: ``"kernel"`` or ``"torch"``; by default the device decides.
 
     Shapes:
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]`` of which the whole path counts; a scalar comes
@@ -54,33 +51,30 @@ class SupRecallLoss(RetrievalLoss):
     1.0
     """
 
+    @accepts_old_options
     def __init__(
         self,
         *,
         ks: Sequence[int] = (1, 2, 4, 8, 16),
         temperature: float = 1.0,
-        tau: float = 0.01,
-        rho: float = 100.0,
-        delta: float = 0.05,
-        start: float = 0.5,
-        offset: float | None = None,
+        surrogate: Surrogate | None = None,
         include_query: bool = False,
-        form: Form | None = None,
+        engine: LossEngine | None = None,
     ) -> None:
         super().__init__()
         self.ks = tuple(int(k) for k in ks)
         if not self.ks or min(self.ks) < 1:
             raise OptionError(f"ks must be depths of 1 or more, got {list(ks)}")
         self.temperature = check_positive("temperature", temperature)
-        self.surrogate = step_surrogate("paper", tau=tau, rho=rho, delta=delta, start=start, offset=offset)
+        self.surrogate = choose_surrogate(surrogate, "paper")
         self.include_query = include_query
-        self.form = form
+        self.engine = engine
 
     def compute(self, batch: Batch) -> torch.Tensor:
         """The loss of a checked batch."""
         matches = batch.fine_matches(include_query=self.include_query)
         objective = Objective.recall(level_counts(matches, 1), self.ks, self.temperature)
-        return ranking_loss(batch.scores(), matches, objective, self.surrogate, form=self.form)
+        return ranking_loss(batch.scores(), matches, objective, self.surrogate, engine=self.engine)
 
     def extra_repr(self) -> str:
         """Depths and surrogate."""
@@ -101,13 +95,9 @@ class SupNDCGLoss(RetrievalLoss):
     it.
 
     Args:
-        tau: see `StepSurrogate`, as the following.
-        rho: slope beyond the margin.
-        delta: margin.
-        start: jump at 0.
-        offset: value at the margin.
+        surrogate: how ranks are made smooth; the paper's `StepSurrogate` by default.
         include_query: leave each query in its own retrieval set.
-        form: ``"kernel"`` or ``"torch"``; by default the device decides.
+        engine: ``"kernel"`` or ``"torch"``; by default the device decides.
 
     Shapes:
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
@@ -121,27 +111,24 @@ class SupNDCGLoss(RetrievalLoss):
     0.0
     """
 
+    @accepts_old_options
     def __init__(
         self,
         *,
-        tau: float = 0.01,
-        rho: float = 100.0,
-        delta: float = 0.05,
-        start: float = 0.5,
-        offset: float | None = None,
+        surrogate: Surrogate | None = None,
         include_query: bool = False,
-        form: Form | None = None,
+        engine: LossEngine | None = None,
     ) -> None:
         super().__init__()
-        self.surrogate = step_surrogate("paper", tau=tau, rho=rho, delta=delta, start=start, offset=offset)
+        self.surrogate = choose_surrogate(surrogate, "paper")
         self.include_query = include_query
-        self.form = form
+        self.engine = engine
 
     def compute(self, batch: Batch) -> torch.Tensor:
         """The loss of a checked batch."""
         levels = batch.levels(include_query=self.include_query)
-        objective = Objective.ndcg(level_counts(levels, batch.labels.shape[1]))
-        return ranking_loss(batch.scores(), levels, objective, self.surrogate, form=self.form)
+        objective = Objective.ndcg(level_counts(levels, batch.labels.shape[1]), levels.shape[1])
+        return ranking_loss(batch.scores(), levels, objective, self.surrogate, engine=self.engine)
 
     def extra_repr(self) -> str:
         """Surrogate."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, final
+from typing import Any, Final, final
 
-from happier.errors import OptionError
-from happier.losses.options import check_positive, nearest
+from happier.errors import OptionError, did_you_mean
+from happier.losses.option_checks import check_positive
 
 
 @final
@@ -97,12 +97,13 @@ class SigmoidSurrogate:
 
 Surrogate = StepSurrogate | SigmoidSurrogate
 
-PRESETS = {
+STEP_PRESETS: Final = {
     # The paper's text.
     "paper": StepSurrogate(),
     # The authors' published configurations: hierarchical rank without a surrogate, offset rounded down.
     "authors": StepSurrogate(offset=1.44, hrank=False),
 }
+KINDS: Final = ("step", "sigmoid")
 
 
 def step_surrogate(preset: str, **changes: Any) -> StepSurrogate:
@@ -114,8 +115,64 @@ def step_surrogate(preset: str, **changes: Any) -> StepSurrogate:
     >>> step_surrogate("authors", tau=0.05).tau
     0.05
     """
-    if preset not in PRESETS:
-        raise OptionError(f"unknown preset {preset!r}{nearest(preset, PRESETS)}; one of {', '.join(PRESETS)}")
+    if preset not in STEP_PRESETS:
+        hint = did_you_mean(preset, STEP_PRESETS)
+        raise OptionError(f"unknown preset {preset!r}{hint}; one of {', '.join(STEP_PRESETS)}")
     known = {entry.name for entry in fields(StepSurrogate) if entry.init}
     assert known >= set(changes)
-    return replace(PRESETS[preset], **{name: value for name, value in changes.items() if value is not None})
+    return replace(
+        STEP_PRESETS[preset], **{name: value for name, value in changes.items() if value is not None}
+    )
+
+
+def choose_surrogate(surrogate: Surrogate | None, preset: str) -> Surrogate:
+    """The surrogate that was given, or else the preset's.
+
+    Raises:
+        OptionError: both were given, or an unknown preset.
+    """
+    if surrogate is None:
+        return step_surrogate(preset)
+    if not isinstance(surrogate, Surrogate):
+        raise OptionError(
+            f"surrogate must be a StepSurrogate or a SigmoidSurrogate, got {type(surrogate).__name__}"
+        )
+    if preset != "paper":
+        raise OptionError(f"preset={preset!r} has no effect beside surrogate={surrogate!r}: give one of them")
+    return surrogate
+
+
+def surrogate_from_options(
+    surrogate: Surrogate | str | None = None, preset: str = "paper", **values: Any
+) -> Surrogate:
+    """A surrogate from plain values, as a configuration has them.
+
+    Args:
+        surrogate: ``"step"`` (also None), ``"sigmoid"``, or a surrogate, which is then returned.
+        preset: a key of `STEP_PRESETS`.
+        values: parameters of the surrogate; None keeps the default. The sigmoid has ``tau`` only.
+
+    Raises:
+        OptionError: an unknown name, a parameter out of range, or one that the surrogate does not have.
+
+    >>> surrogate_from_options("sigmoid", tau=0.05)
+    SigmoidSurrogate(tau=0.05)
+    """
+    plain = STEP_PRESETS["paper"]
+    given = {
+        name: value
+        for name, value in values.items()
+        if value is not None and not (name != "tau" and value == getattr(plain, name))
+    }
+    if isinstance(surrogate, Surrogate):
+        if changed := [name for name in given if name != "tau" or given[name] != plain.tau]:
+            raise OptionError(f"{', '.join(changed)} has no effect beside surrogate={surrogate!r}")
+        return choose_surrogate(surrogate, preset)
+    if surrogate in (None, "step"):
+        return step_surrogate(preset, **values)
+    if surrogate != "sigmoid":
+        hint = did_you_mean(surrogate, KINDS)
+        raise OptionError(f"unknown surrogate {surrogate!r}{hint}; one of {', '.join(KINDS)}")
+    if others := [name for name in given if name != "tau"]:
+        raise OptionError(f"surrogate='sigmoid' has tau only, got {', '.join(others)}")
+    return SigmoidSurrogate(**given)

@@ -6,9 +6,9 @@ from typing import Any, Literal, final
 
 import torch
 
-from happier.errors import MissingExtraError, OptionError
-from happier.losses.loss import Batch, RetrievalLoss
-from happier.losses.options import check_positive, nearest
+from happier.errors import MissingExtraError, OptionError, did_you_mean
+from happier.losses.option_checks import check_positive
+from happier.losses.retrieval_loss import Batch, RetrievalLoss
 from happier.taxonomy import UNKNOWN
 
 Mining = Literal["semihard", "distance", "all"]
@@ -54,7 +54,7 @@ class TripletLoss(RetrievalLoss):
             raise MissingExtraError("pytorch-metric-learning", "train") from error
         if mining not in _MININGS:
             raise OptionError(
-                f"unknown mining {mining!r}{nearest(mining, _MININGS)}; one of {', '.join(_MININGS)}"
+                f"unknown mining {mining!r}{did_you_mean(mining, _MININGS)}; one of {', '.join(_MININGS)}"
             )
         self.margin = check_positive("margin", margin)
         self.mining = mining

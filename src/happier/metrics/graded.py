@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from happier.compiled import KEEP
 from happier.errors import InputError
+from happier.numba_cache import CACHE
 
 
 def graded_h_ap(relevances: Any) -> npt.NDArray[np.float64]:
@@ -18,7 +18,7 @@ def graded_h_ap(relevances: Any) -> npt.NDArray[np.float64]:
 
         H-AP = sum_k hrank(k) / k / sum_k rel(k),    hrank(k) = rel(k) + sum_{j < k} min(rel(j), rel(k))
 
-    where items stand in ranked order. For relevances from attributes, text similarity or clicks; equal to
+    where items are in ranked order. For relevances from attributes, text similarity or clicks; equal to
     the H-AP of a tree when the relevances come from one.
 
     Reference: Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval, ECCV 2022.
@@ -52,9 +52,9 @@ def graded_h_ap(relevances: Any) -> npt.NDArray[np.float64]:
     return values
 
 
-@numba.njit(cache=KEEP, nogil=True)
+@numba.njit(cache=CACHE, nogil=True)
 def _graded_h_ap(relevances: Any, values: Any) -> None:
-    """Two Fenwick trees over the ranks of the relevances: how many stand below, and their sum."""
+    """Two Fenwick trees over the ranks of the relevances: how many are below, and their sum."""
     queries, items = relevances.shape
     for q in range(queries):
         row = relevances[q]

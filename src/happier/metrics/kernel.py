@@ -1,30 +1,31 @@
-"""The compiled CPU kernel: one row of scores -> the tallies that every metric is made of, in O(N + P L).
+"""The compiled CPU kernel: one row of scores -> the tallies behind every metric, in O(N + P L).
 
 Only the positives are sorted. Negatives are counted between positives:
 
 1. in depth-first label order the positives of each level are one contiguous range, so they are picked from
    the row by position and their levels are known;
-2. a monotone function of the score spreads the positives over a table of steps; put into their steps they are
-   nearly sorted, and then put right exactly. The sort is stable and they were collected in the order that
-   equal scores shall have, so ties need no further care;
-3. each negative looks up its step, which says between which positives it falls; only those that meet
-   positives in their own step are compared with them;
-4. AP is a plain sum once the positives of a level stand in a list of their own: the i-th of them has rank
-   ``i`` among them. Each level's list is drawn from the one before. DCG and ASI are sums over the ranks too.
+2. a monotone function of the score spreads the positives over a table of steps; placed by step they are
+   nearly sorted, and an insertion sort finishes. The sort is stable and they were collected in the order
+   wanted for equal scores, so ties need no extra handling;
+3. each negative looks up its step, which says between which positives it falls; only those that share their
+   step with positives are compared with them;
+4. AP is a plain sum once the positives of a level are in a list of their own: the i-th of them has rank
+   ``i`` among them. Each level's list is filtered from the one before. DCG and ASI are sums over ranks too.
 
-All of it stands in one file, because numba does not notice when a function of another file changes. Loops are
-written without unpredictable branches: a mispredicted one costs more than the work it saves. Places
-are unsigned, which spares the check for negative indices. Sums are float64.
+All of it is in one file, because numba does not notice when a function of another file changes. Loops are
+written without unpredictable branches: a mispredicted one costs more than the work it saves. Positions are
+unsigned, which avoids the check for negative indices. Sums are float64. Arrays, and scalars of the
+scores' own type, are annotated ``Any``: numba compiles a function for each type that it is called with.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
-from happier.compiled import KEEP
+from happier.numba_cache import CACHE
 
 # Columns of the tally row that `tally_block` writes for each query, before the per-level ones.
 ASI, DCG, HAP, FIRST_MISTAKE, TIED = range(5)
@@ -34,15 +35,48 @@ _CHUNK = 2048
 # Up to which share of the positives, highest first, each piece of `_find_steps` reaches; read off a sample.
 _SHARES = (0.01, 0.1, 0.5, 0.9, 1.0)
 _SAMPLE = 128
-# Rank and level of a positive stand in one number, which is faster to move than two.
+# Rank and level of a positive are packed into one number, which is faster to move than two.
 _LEVEL_BITS, _LEVEL = np.uint64(8), np.uint64(255)
-# Positives that `_full_until` passes at a time.
+# Positives that `_full_until` processes at a time.
 _STRIDE = 256
 
+
+class _Row(NamedTuple):
+    """One query: its scores, and where its positives are (see `tally_block`)."""
+
+    scores: Any
+    order: Any
+    place: Any
+    starts: Any
+    stops: Any
+    blanks: Any  # positions, in the order, of absent items
+    counts: Any
+    relevance: Any
+
+
+class _Workspace(NamedTuple):
+    """Buffers, reused for each query of a block."""
+
+    raw: Any  # scores of the positives as collected, [P]
+    raw_levels: Any
+    scores: Any  # and sorted, [P + 2]
+    levels: Any
+    pieces: Any  # of `_find_steps`, [pieces, 3]
+    depths: Any  # steps before rounding, [chunk]
+    index: Any  # steps, or places, [max(P, chunk)]
+    near: Any  # items with positives in their step, [chunk]
+    picked: Any  # scores of some negatives, [chunk]
+    first: Any  # first positive of each step or a later one, [steps + 3]
+    ahead: Any  # negatives between positives, [P + 1]
+    found: Any  # rank and level of each positive, [P]
+    rest: Any  # the same, where relevance does not rise with the level
+    harmonic: Any  # sum of 1/n up to each index, [P + 1]
+
+
 # Divisions are not checked for zero, which would keep them out of vector lanes.
-_jit = numba.njit(cache=KEEP, nogil=True, error_model="numpy")
+_jit = numba.njit(cache=CACHE, nogil=True, error_model="numpy")
 # Sums of positive terms may be taken in any order: it lets them run in vector lanes.
-_jit_sum = numba.njit(cache=KEEP, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_jit_sum = numba.njit(cache=CACHE, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
 @_jit
@@ -61,8 +95,8 @@ def _level(packed: Any) -> Any:
 
 
 @_jit
-def _bring_near(row: Any) -> Any:
-    """Read the row in order, which is fast, so that picking from it at random finds it in cache."""
+def _prefetch(row: Any) -> Any:
+    """Read the row in order, which is fast, so that later random reads hit the cache."""
     highest = row[0]
     for j in range(0, len(row), 8):  # a cache line holds 8 scores or more
         highest = max(highest, row[j])
@@ -70,15 +104,14 @@ def _bring_near(row: Any) -> Any:
 
 
 @_jit
-def _collect_positives(
-    row: Any, order: Any, starts: Any, stops: Any, blanks: Any, worst: bool, scores: Any, levels: Any
-) -> int:
+def _collect_positives(query: _Row, worst: bool, space: _Workspace) -> int:
     """Copy the positives' scores and levels, in the order of equal scores; return how many there are.
 
     ``starts[l], stops[l]`` is the range of level ``l + 1`` or finer in the order; ranges are nested, so the
-    items of exactly that level are what the next range leaves out on its two sides. ``blanks`` are positions
-    of items that are not there.
+    items of exactly that level are what the next range leaves out on its two sides.
     """
+    row, order, starts, stops, blanks = query.scores, query.order, query.starts, query.stops, query.blanks
+    scores, levels = space.raw, space.raw_levels
     depth = len(starts)
     count = 0
     for step in range(depth):
@@ -106,7 +139,7 @@ def _collect_positives(
 
 @_jit
 def _before(score_a: Any, level_a: Any, score_b: Any, level_b: Any, worst: bool) -> Any:
-    """Whether item a stands before item b in the ranking."""
+    """Whether item a ranks before item b."""
     if score_a != score_b:
         return score_a > score_b
     return level_a < level_b if worst else level_a > level_b
@@ -138,8 +171,8 @@ def _heap_sort(scores: Any, levels: Any, count: int, worst: bool) -> None:
 
 
 @_jit
-def _put_right(scores: Any, levels: Any, count: int) -> bool:
-    """Insertion sort of what is nearly in order; give up, returning False, where it is not."""
+def _insertion_sort(scores: Any, levels: Any, count: int) -> bool:
+    """Insertion sort of a nearly sorted list; gives up and returns False where it is not nearly sorted."""
     budget = 4 * count + 1000
     for i in range(1, count):
         if scores[i] > scores[i - 1]:
@@ -160,7 +193,7 @@ def _spread(raw: Any, count: int, steps: int, pieces: Any) -> Any:
     """Choose the pieces of `_find_steps` so that positives fill the steps evenly; return the lowest score.
 
     A piece begins at a score, has a slope in steps per score, and a number of steps in all. The inner ends
-    are quantiles of a sample: they decide how evenly the steps are filled, not what comes out.
+    are quantiles of a sample: they decide how evenly the steps are filled, not the result.
     """
     kind = raw.dtype.type
     low, high = raw[0], raw[0]
@@ -193,8 +226,8 @@ def _spread(raw: Any, count: int, steps: int, pieces: Any) -> Any:
 def _find_steps(scores: Any, pieces: Any, low: Any, depths: Any, index: Any) -> None:
     """Step 0..steps of each score, rising as the score falls; what is below the lowest positive has its own.
 
-    Each piece adds between nothing and its length. Every operation is monotone, rounding included, so equal
-    scores share a step and a higher score never stands in a later one.
+    Each piece adds between 0 and its length. Every operation is monotone, rounding included, so equal
+    scores share a step and a higher score is never in a later one.
     """
     kind = scores.dtype.type
     zero, one = kind(0), kind(1)  # of the scores' own type: a wider one would halve the vector width
@@ -210,7 +243,7 @@ def _find_steps(scores: Any, pieces: Any, low: Any, depths: Any, index: Any) -> 
 
 @_jit
 def _table_size(positives: int) -> int:
-    """Several steps a positive, so that most negatives meet none in theirs; the table shall stay in cache."""
+    """Several steps per positive: most negatives then share theirs with none; the table must fit in cache."""
     steps = 16
     while steps < 4 * positives and steps < 1 << 17:
         steps *= 2
@@ -218,26 +251,25 @@ def _table_size(positives: int) -> int:
 
 
 @_jit
-def _sort_positives(
-    raw: Any, raw_levels: Any, count: int, worst: bool, steps: int, pieces: Any, low: Any, depths: Any,
-    index: Any, first: Any, scores: Any, levels: Any,
-) -> None:  # fmt: skip
-    """Sort by falling score, equal scores in the order they came.
+def _sort_positives(space: _Workspace, count: int, worst: bool, steps: int, low: Any) -> None:
+    """Stable sort by falling score.
 
     ``first[s]`` becomes the first positive of step s or a later one.
     """
+    raw, raw_levels, scores, levels = space.raw, space.raw_levels, space.scores, space.levels
+    index, first = space.index, space.first
     first[: steps + 3] = 0
     one, two = np.uint32(1), np.uint32(2)
     for begin in range(0, count, _CHUNK):
         part = index[begin : min(begin + _CHUNK, count)]
-        _find_steps(raw[begin : begin + len(part)], pieces, low, depths, part)
-        for i in range(len(part)):  # two places on, so that filling a step moves its start where it belongs
+        _find_steps(raw[begin : begin + len(part)], space.pieces, low, space.depths, part)
+        for i in range(len(part)):  # offset by two: filling a step then moves its start to its final value
             first[part[i] + two] += one
     total = np.uint32(0)
     for step in range(steps + 3):
         total += first[step]
         first[step] = total
-    # Places, scores and levels in loops apart: one loop writing here and there in three tables is slower.
+    # Places, scores and levels in separate loops: one loop that scatters into three tables is slower.
     for i in range(count):
         step = index[i] + one
         index[i] = first[step]
@@ -246,13 +278,14 @@ def _sort_positives(
         scores[index[i]] = raw[i]
     for i in range(count):
         levels[index[i]] = raw_levels[i]
-    if not _put_right(scores, levels, count):
+    if not _insertion_sort(scores, levels, count):
         _heap_sort(scores, levels, count, worst)
 
 
 @_jit
-def _count_part(part: Any, scores: Any, index: Any, near: Any, first: Any, ahead: Any) -> Any:
+def _count_part(part: Any, space: _Workspace) -> Any:
     """Add to ``ahead`` the items of a part whose steps are known; return whether one ties a positive."""
+    scores, index, near, first, ahead = space.scores, space.index, space.near, space.first, space.ahead
     tied = False
     one = np.uint64(1)
     close = np.uint64(0)
@@ -267,7 +300,7 @@ def _count_part(part: Any, scores: Any, index: Any, near: Any, first: Any, ahead
         j = near[n]
         score, step = part[j], np.uint64(index[j])
         i = np.uint64(first[step])
-        # Two comparisons that do not wait for each other; the scores fall, so their sum is the place.
+        # Two independent comparisons; the scores fall, so their sum is the place.
         i += np.uint64(scores[i] > score) + np.uint64(scores[i + one] > score)
         if scores[i] > score:  # rare: many positives in one step
             end = np.uint64(first[step + one])
@@ -283,17 +316,17 @@ def _count_part(part: Any, scores: Any, index: Any, near: Any, first: Any, ahead
 
 
 @_jit
-def _count_negatives(
-    row: Any, order: Any, place: Any, start: int, stop: int, scores: Any, pieces: Any, low: Any, steps: int,
-    depths: Any, index: Any, near: Any, picked: Any, first: Any, ahead: Any,
-) -> bool:  # fmt: skip
+def _count_negatives(query: _Row, low: Any, steps: int, space: _Workspace) -> bool:
     """Add to ``ahead[i]`` the negatives behind positive i-1 and not behind i; return whether one ties.
 
-    Items whose place lies in start..stop are positives. Where they are few, the row is read as it stands and
-    they are counted in a step of their own, behind all; where they are many, negatives are picked from it.
-    Of equal scores the negative goes first. Two NaN behind the last positive's score stop every search.
+    Items whose place lies in start..stop are positives. Where they are few, the row is read as it is and they
+    are counted in a step of their own, after all others; where they are many, negatives are picked from it.
+    Of equal scores the negative comes first. Two NaN after the last positive's score stop every search.
     """
     tied = False
+    row, order, place = query.scores, query.order, query.place
+    start, stop = query.starts[0], query.stops[0]
+    pieces, depths, index, picked = space.pieces, space.depths, space.index, space.picked
     items = len(row)
     if 3 * (stop - start) > items:
         for side in range(2):
@@ -303,7 +336,7 @@ def _count_negatives(
                 for j in range(np.uint64(len(part))):
                     part[j] = row[order[np.uint64(begin) + j]]
                 _find_steps(part, pieces, low, depths, index)
-                tied |= _count_part(part, scores, index, near, first, ahead)
+                tied |= _count_part(part, space)
         return tied
     behind_all = np.uint32(steps + 1)
     begin_positives, width = np.uint32(start), np.uint32(stop - start)
@@ -313,15 +346,16 @@ def _count_negatives(
         for j in range(len(part)):
             is_positive = np.uint32(places[j] - begin_positives) < width
             index[j] = behind_all if is_positive else index[j]
-        tied |= _count_part(part, scores, index, near, first, ahead)
+        tied |= _count_part(part, space)
     return tied
 
 
 @_jit
-def _tied_negatives_last(
-    row: Any, order: Any, start: int, stop: int, scores: Any, count: int, ahead: Any, end: Any
-) -> None:
+def _tied_negatives_last(query: _Row, count: int, space: _Workspace) -> None:
     """Move the negatives that tie positives behind all of those: for ties="best"."""
+    row, order, scores, ahead = query.scores, query.order, space.scores, space.ahead
+    start, stop = query.starts[0], query.stops[0]
+    end = space.index
     for i in range(count - 1, -1, -1):  # one past the last positive of equal score
         end[i] = end[i + 1] if i + 1 < count and scores[i] == scores[i + 1] else i + 1
     for position in range(len(row)):
@@ -342,7 +376,7 @@ def _tied_negatives_last(
 
 @_jit
 def _fill_harmonic(harmonic: Any) -> None:
-    """Sum of 1/n up to each index. What rounding takes from one sum is given to the next."""
+    """Sum of 1/n up to each index, with compensated (Kahan) summation."""
     total, excess = 0.0, 0.0
     harmonic[0] = 0.0
     for n in range(1, len(harmonic)):
@@ -376,12 +410,12 @@ def _full_until(found: Any, positives: int, level: int, above: int) -> Any:
 def _tally_ranks(found: Any, positives: int, counts: Any, discounts: Any, harmonic: Any, out: Any) -> None:
     """DCG and ASI.
 
-    Where the ideal list stands in level m at depth n, with ``a`` gallery items above m, the intersection is
+    Where the ideal list is in level m at depth n, with ``a`` gallery items above m, the intersection is
 
         (items above m in the top n) + min(items of m in the top n, n - a)
 
-    Items of other levels in the top n only become more with n, so the minimum is ``n - a`` down to some depth
-    ``u_m`` and the items of m behind it. There, an item of m counts at each depth from its rank on to the
+    Items of other levels in the top n only grow in number with n, so the minimum is ``n - a`` down to some
+    depth ``u_m``, and the items of m beyond it. There, an item of m counts at each depth from its rank to the
     number of positives P: among m's own first, then among those above. With H(n) the sum of 1/1 to 1/n,
 
         P ASI = sum_m ((u_m - a) (1 + H(P) - H(u_m)) - a (H(u_m) - H(a)))
@@ -412,7 +446,7 @@ def _tally_ranks(found: Any, positives: int, counts: Any, discounts: Any, harmon
 def _sum_and_keep(found: Any, start: Any, stop: Any, kept: Any, level: int) -> Any:
     """Sum of i / rank over places start..stop of a list of positives, which keeps those finer than ``level``.
 
-    What is kept moves up behind the ``kept`` before it.
+    Kept items move up after the ``kept`` before them.
     """
     total = 0.0
     for i in range(start, stop):
@@ -464,7 +498,7 @@ def _hap_of_rest(found: Any, count: int, rising: int, filled: Any, rest: Any) ->
 
 @_jit
 def _tally_levels(found: Any, positives: int, counts: Any, relevance: Any, rest: Any, out: Any) -> None:
-    """AP and AP@R sums of each level, and the sum of hrank / rank; overwrites what was found.
+    """AP and AP@R sums of each level, and the sum of hrank / rank; overwrites ``found``.
 
     The last is ``sum_v (v - v_prev) |S_v| AP(S_v)`` over the distinct relevances v, ``S_v`` the items of
     relevance v or more. Where relevance rises with the level those are the levels' own positives.
@@ -511,35 +545,27 @@ def _first_mistake(found: Any, positives: int, items: int, depth: int) -> Any:
 
 
 @_jit
-def _tally_query(
-    row: Any, order: Any, place: Any, starts: Any, stops: Any, blanks: Any, counts: Any, relevance: Any,
-    discounts: Any, harmonic: Any, worst: bool, raw: Any, raw_levels: Any, scores: Any, levels: Any,
-    pieces: Any, depths: Any, index: Any, near: Any, picked: Any, first: Any, ahead: Any, found: Any,
-    rest: Any, out: Any, head: Any,
-) -> None:  # fmt: skip
-    depth = len(starts)
-    items = len(row) - len(blanks)
+def _tally_query(query: _Row, discounts: Any, worst: bool, space: _Workspace, out: Any, head: Any) -> None:
+    scores, levels, ahead, found = space.scores, space.levels, space.ahead, space.found
+    counts = query.counts
+    depth = len(query.starts)
+    items = len(query.scores) - len(query.blanks)
     out[:] = 0.0
-    positives = _collect_positives(row, order, starts, stops, blanks, worst, raw, raw_levels)
+    positives = _collect_positives(query, worst, space)
     if positives == 0:
         out[FIRST_MISTAKE] = np.float64(depth) if items > 0 else np.nan
         _read_head(found, 0, items, head)
         return
     steps = _table_size(positives)
-    low = _spread(raw, positives, steps, pieces)
-    _sort_positives(
-        raw, raw_levels, positives, worst, steps, pieces, low, depths, index, first, scores, levels
-    )  # fmt: skip
+    low = _spread(space.raw, positives, steps, space.pieces)
+    _sort_positives(space, positives, worst, steps, low)
     scores[positives : positives + 2] = np.nan
     ahead[: positives + 1] = 0
-    tied = _count_negatives(
-        row, order, place, starts[0], stops[0], scores, pieces, low, steps, depths, index, near, picked,
-        first, ahead,
-    )  # fmt: skip
-    # What was blanked among the negatives was counted before everything.
-    ahead[0] -= np.uint32(len(row) - (stops[0] - starts[0]) - counts[0])
+    tied = _count_negatives(query, low, steps, space)
+    # Blanked negatives were counted before the first positive.
+    ahead[0] -= np.uint32(len(query.scores) - (query.stops[0] - query.starts[0]) - counts[0])
     if tied and not worst:
-        _tied_negatives_last(row, order, starts[0], stops[0], scores, positives, ahead, index)
+        _tied_negatives_last(query, positives, space)
     before = np.uint32(0)
     for i in range(positives):
         before += ahead[i]
@@ -549,8 +575,31 @@ def _tally_query(
     out[TIED] = tied
     out[FIRST_MISTAKE] = _first_mistake(found, positives, items, depth)
     _read_head(found, positives, items, head)
-    _tally_ranks(found, positives, counts, discounts, harmonic, out)
-    _tally_levels(found, positives, counts, relevance, rest, out)
+    _tally_ranks(found, positives, counts, discounts, space.harmonic, out)
+    _tally_levels(found, positives, counts, query.relevance, space.rest, out)
+
+
+@_jit
+def _workspace(width: int, scores: Any) -> _Workspace:
+    """For up to ``width - 1`` positives of a query, scores being of the type of ``scores``."""
+    space = _Workspace(
+        np.empty(width, dtype=scores.dtype),
+        np.empty(width, dtype=np.int8),
+        np.empty(width + 1, dtype=scores.dtype),
+        np.empty(width, dtype=np.int8),
+        np.empty((len(_SHARES), 3), dtype=scores.dtype),
+        np.empty(_CHUNK, dtype=scores.dtype),
+        np.empty(max(width, _CHUNK), dtype=np.uint32),
+        np.empty(_CHUNK, dtype=np.uint32),
+        np.empty(_CHUNK, dtype=scores.dtype),
+        np.empty(_table_size(width) + 3, dtype=np.uint32),
+        np.empty(width, dtype=np.uint32),
+        np.empty(width, dtype=np.uint64),
+        np.empty(width, dtype=np.uint64),
+        np.empty(width),
+    )
+    _fill_harmonic(space.harmonic)
+    return space
 
 
 @_jit
@@ -566,7 +615,7 @@ def tally_block(
         place: position of each item in that order, uint32 ``[N]``.
         starts: first position in the order of each query's positives at each level or finer ``[q, L]``.
         stops: one past the last ``[q, L]``.
-        excluded: items never retrieved, of all queries one after another.
+        excluded: items never retrieved, concatenated over the queries.
         excluded_start: where each query's part of ``excluded`` begins ``[q + 1]``.
         counts: gallery items per level, without the excluded ones ``[q, L + 1]``.
         relevance: relevance per level ``[q, L + 1]``.
@@ -578,30 +627,14 @@ def tally_block(
     width = 0
     for q in range(len(block)):
         width = max(width, stops[q, 0] - starts[q, 0])
-    width += 1  # and one place behind the last
-    harmonic = np.empty(width)
-    _fill_harmonic(harmonic)
-    raw = np.empty(width, dtype=block.dtype)
-    raw_levels = np.empty(width, dtype=np.int8)
-    scores = np.empty(width + 1, dtype=block.dtype)
-    levels = np.empty(width, dtype=np.int8)
-    pieces = np.empty((len(_SHARES), 3), dtype=block.dtype)
-    depths = np.empty(_CHUNK, dtype=block.dtype)
-    index = np.empty(max(width, _CHUNK), dtype=np.uint32)
-    near = np.empty(_CHUNK, dtype=np.uint32)
-    picked = np.empty(_CHUNK, dtype=block.dtype)
-    first = np.empty(_table_size(width) + 3, dtype=np.uint32)
-    ahead = np.empty(width, dtype=np.uint32)
-    found = np.empty(width, dtype=np.uint64)
-    rest = np.empty(width, dtype=np.uint64)
+    space = _workspace(width + 1, block)  # one more place, after the last
     for q in range(len(block)):
         row = block[q]
-        out[q, 0] = _bring_near(row)  # kept nowhere: it only must not be left out
+        out[q, 0] = _prefetch(row)  # stored, so that the compiler keeps the call; overwritten below
         absent = excluded[excluded_start[q] : excluded_start[q + 1]]
         for item in absent:
             row[item] = np.inf
-        _tally_query(
-            row, order, place, starts[q], stops[q], place[absent].astype(np.int64), counts[q], relevance[q],
-            discounts, harmonic, worst, raw, raw_levels, scores, levels, pieces, depths, index, near, picked,
-            first, ahead, found, rest, out[q], head[q],
-        )  # fmt: skip
+        query = _Row(
+            row, order, place, starts[q], stops[q], place[absent].astype(np.int64), counts[q], relevance[q]
+        )
+        _tally_query(query, discounts, worst, space, out[q], head[q])

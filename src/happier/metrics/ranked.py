@@ -23,7 +23,7 @@ def _ranks(levels: Tensor) -> Tensor:
 
 
 def _found(levels: Tensor, level: int) -> Tensor:
-    """How many items of this level or finer stand at each rank or before it."""
+    """How many items of this level or finer are at each rank or before it."""
     return (levels >= level).cumsum(1).to(torch.float64)
 
 
@@ -54,7 +54,7 @@ def hierarchical_rank(levels: Tensor, relevance: Tensor) -> Tensor:
 
 
 def h_ap(levels: Tensor, relevance: Tensor, counts: Tensor) -> Tensor:
-    """Hierarchical average precision (Eq. 3): AP where a mistake costs as much as it is far in the tree.
+    """Hierarchical average precision (Eq. 3): AP where a mistake costs more the further it is in the tree.
 
         H-AP = sum_k hrank(k) / rank(k) / sum_k rel(k)
 
@@ -191,7 +191,10 @@ def hierarchical_precision_at_k(levels: Tensor, relevance: Tensor, k: int) -> Te
 
 
 def severity_at_k(levels: Tensor, depth: int, k: int) -> Tensor:
-    """Mean tree distance ``L - level`` of the first k items (0: all of the query's finest class)."""
+    """Mean tree distance ``L - level`` of the first k items (0: all of the query's finest class).
+
+    `Schema.compute` leaves queries without positives out of an evaluation's severity.
+    """
     head = levels[:, :k]
     items = (head >= 0).sum(1)
     return _undefined_where(((depth - head) * (head >= 0)).sum(1).to(torch.float64) / items, items == 0)

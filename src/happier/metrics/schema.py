@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import nan
 
 import torch
 from torch import Tensor
@@ -40,6 +41,8 @@ class Schema:
     def compute(self, levels: Tensor, relevance: Tensor, counts: Tensor) -> dict[str, Tensor]:
         """All metrics of ranked levels ``[Q, n]`` by name (see `happier.metrics.ranked`)."""
         relevance = relevance.to(torch.float64)
+        # A query without anything to find has no possible nearer answer: it says nothing about severity.
+        nothing = counts[:, 1:].sum(1) == 0
         values = {
             "H-AP": ranked.h_ap(levels, relevance, counts),
             "ASI": ranked.asi(levels, counts),
@@ -49,18 +52,20 @@ class Schema:
             values[f"AP/{name}"] = ranked.average_precision(levels, counts, level)
         for level, name in self.levels():
             values[f"mAP@R/{name}"] = ranked.average_precision_at_r(levels, counts, level)
-        values["first_mistake"] = ranked.first_mistake(levels, self.depth)
+        values["first_mistake"] = ranked.first_mistake(levels, self.depth).masked_fill(nothing, nan)
         for k in self.ks:
             values[f"H-P@{k}"] = ranked.hierarchical_precision_at_k(levels, relevance, k)
             values[f"H-R@{k}"] = ranked.hierarchical_recall_at_k(levels, relevance, counts, k)
             values[f"NDCG@{k}"] = ranked.ndcg(levels, counts, k)
-            values[f"severity@{k}"] = ranked.severity_at_k(levels, self.depth, k)
+            severity = ranked.severity_at_k(levels, self.depth, k)
+            values[f"severity@{k}"] = severity.masked_fill(nothing, nan)
             for level, name in self.levels():
                 values[f"R@{k}/{name}"] = ranked.recall_at_k(levels, counts, level, k)
             for level, name in self.levels():
                 values[f"P@{k}/{name}"] = ranked.precision_at_k(levels, counts, level, k)
             for level, name in self.levels_and_none():
-                values[f"share@{k}/{name}"] = ranked.share_at_k(levels, level, k)
+                share = ranked.share_at_k(levels, level, k)
+                values[f"share@{k}/{name}"] = share.masked_fill(nothing, nan)
         return values
 
 

@@ -1,7 +1,7 @@
-"""Report data -> the geometry of its charts; the templates turn it into inline SVG and HTML.
+"""Report data -> the geometry of its charts, which the page and the figure files both draw.
 
-A plot's shapes live in a square of 1000 x 1000 that the page stretches to its place, so that lines and labels
-keep their size on a phone; ticks are positions in percent with their text.
+A plot's shapes live in a square of 1000 x 1000 that is stretched to its place, so that lines and labels keep
+their size on a phone; ticks are positions in percent with their text.
 """
 
 from __future__ import annotations
@@ -11,26 +11,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from happier.report.data import Curve, Metric, Report, TrainingCurve
+from happier.evaluation.table import Metric
+from happier.report.data import PrecisionRecall, Report, TrainingCurve
 
 SIDE = 1000.0
+SMALLEST_LABELLED = 0.06
+"""Smallest share of a bar that has room for its figure."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A line or a filled band of a plot; `css` names what it stands for (``model-0``, ``level-2``)."""
+    """A line or a filled band of a plot.
+
+    Attributes:
+        kind: of shape.
+        css: what it stands for: ``model-0``, ``level-2``.
+        points: in the square, y upwards; a band's outline.
+        label: for the legend.
+        y: the values behind it, for the readout.
+    """
 
     kind: Literal["line", "band"]
     css: str
-    d: str
+    points: tuple[tuple[float, float], ...]
     label: str
-    x: tuple[float, ...] = ()
     y: tuple[float, ...] = ()
+
+    @property
+    def d(self) -> str:
+        """The outline as an SVG path, whose y runs downwards."""
+        steps = "L".join(f"{x:.1f} {SIDE - y:.1f}" for x, y in self.points)
+        return f"M{steps}{'Z' if self.kind == 'band' else ''}" if steps else ""
+
+    @property
+    def number(self) -> int:
+        """Number of the model or the level that it stands for."""
+        return int(self.css.rpartition("-")[2])
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A position along an axis in percent, and what stands there."""
+    """A position along an axis in percent, and its label."""
 
     at: float
     text: str
@@ -85,7 +106,6 @@ def share_plots(report: Report) -> tuple[Plot, ...]:
                     f"level-{level}",
                     _band(positions, floor, roof),
                     level_text(levels, level),
-                    severity.ks,
                     shares[level],
                 )
             )
@@ -111,7 +131,7 @@ def share_plots(report: Report) -> tuple[Plot, ...]:
     return tuple(plots)
 
 
-def curve_plot(report: Report, curve: Curve) -> Plot:
+def curve_plot(report: Report, curve: PrecisionRecall) -> Plot:
     """Hierarchical precision over hierarchical recall of every model."""
     positions = [SIDE * recall for recall in curve.recall]
     shapes = [
@@ -120,7 +140,6 @@ def curve_plot(report: Report, curve: Curve) -> Plot:
             f"model-{index}",
             _line(positions, precision),
             f"{model.name}, H-AP {100 * area:.1f}",
-            curve.recall,
             precision,
         )
         for index, (model, precision, area) in enumerate(
@@ -168,7 +187,6 @@ def training_plot(report: Report, curve: TrainingCurve) -> Plot:
                 f"model-{series.model}",
                 _line(positions, heights),
                 f"{report.models[series.model].name}: {_span(series.y, fraction)}",
-                series.x,
                 series.y,
             )
         )
@@ -185,8 +203,38 @@ def training_plot(report: Report, curve: TrainingCurve) -> Plot:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A part of a stacked bar: its level, its share, where it begins, and its label where that fits."""
+
+    level: int
+    share: float
+    start: float
+    text: str
+
+
+def mistake_bars(report: Report) -> tuple[tuple[Segment, ...], ...]:
+    """Per model: what the first wrong answer shares with the query, the nearest at the left."""
+    return tuple(_stacked((*shares, 0.0))[1:] for shares in report.severity.first_mistake)
+
+
+def answer_bars(report: Report) -> tuple[tuple[Segment, ...], ...]:
+    """Per model: what the longest top k is made of, the same fine class at the left."""
+    return tuple(_stacked([level[-1] for level in shares]) for shares in report.severity.shares)
+
+
+def _stacked(shares: Sequence[float]) -> tuple[Segment, ...]:
+    """The segments of a bar from the shares of the levels 0..L, the finest level first."""
+    segments, start = [], 0.0
+    for level in range(len(shares) - 1, -1, -1):
+        text = f"{100 * shares[level]:.0f} %" if shares[level] >= SMALLEST_LABELLED else ""
+        segments.append(Segment(level, shares[level], start, text))
+        start += shares[level]
+    return tuple(segments)
+
+
+@dataclass(frozen=True)
 class Whisker:
-    """A difference with its interval on a common axis, in percent of the width; `zero` is where 0 stands."""
+    """A difference with its interval on a common axis, in percent of the width; `zero` is where 0 is."""
 
     low: float
     mean: float
@@ -195,7 +243,7 @@ class Whisker:
 
 
 def whiskers(metrics: Sequence[Metric]) -> dict[str, Whisker]:
-    """Where each row's difference stands, one common scale per unit."""
+    """Position of each row's difference, one common scale per unit."""
     result = {}
     for unit in ("percent", "levels"):
         rows = [m for m in metrics if m.unit == unit and m.difference and math.isfinite(m.difference.mean)]
@@ -235,16 +283,11 @@ def _round_steps(first: float, last: float) -> list[float]:
     return [step * n for n in range(start, math.floor(last / step + 1e-9) + 1)]
 
 
-def _line(xs: Sequence[float], heights: Sequence[float]) -> str:
-    points = [
-        f"{x:.1f} {SIDE * (1 - height):.1f}"
-        for x, height in zip(xs, heights, strict=True)
-        if math.isfinite(height)
-    ]
-    return "M" + "L".join(points) if points else ""
+def _line(xs: Sequence[float], heights: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    return tuple((x, SIDE * y) for x, y in zip(xs, heights, strict=True) if math.isfinite(y))
 
 
-def _band(xs: Sequence[float], floor: Sequence[float], roof: Sequence[float]) -> str:
-    there = [f"{x:.1f} {SIDE * (1 - y):.1f}" for x, y in zip(xs, roof, strict=True)]
-    back = [f"{x:.1f} {SIDE * (1 - y):.1f}" for x, y in zip(reversed(xs), reversed(floor), strict=True)]
-    return "M" + "L".join(there + back) + "Z"
+def _band(
+    xs: Sequence[float], floor: Sequence[float], roof: Sequence[float]
+) -> tuple[tuple[float, float], ...]:
+    return _line(xs, roof) + _line(xs, floor)[::-1]

@@ -6,31 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from happier.arrays import FloatArray, IntArray
+from happier.data.class_path import split
 from happier.errors import MissingExtraError
 from happier.report.data import ClassMap, Point
-from happier.report.names import parts
-from happier.report.pictures import Pictures
-from happier.report.subject import Subject
+from happier.report.evaluated_run import EvaluatedRun
+from happier.report.images import Pictures
 from happier.taxonomy import UNKNOWN
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 MIN_CLASSES, MAX_CLASSES, MAX_PICTURES = 8, 3_000, 3_000
 NEIGHBOURS = 5
 
 
-def class_map(subjects: Sequence[Subject], pictures: Pictures, *, seed: int = 0) -> ClassMap | None:
+def class_map(runs: Sequence[EvaluatedRun], pictures: Pictures, *, seed: int = 0) -> ClassMap | None:
     """The map, or None where there are too few classes for one.
 
     Args:
-        subjects: one for each model, over the same rows.
+        runs: one for each model, over the same rows.
         pictures: where the sheet of pictures goes.
         seed: of t-SNE, and of the draw where there are more than `MAX_CLASSES` classes.
     """
-    first = subjects[0]
-    rows = np.union1d(first.search.queries, first.search.gallery_rows)
+    first = runs[0]
+    rows = np.union1d(first.test_set.queries, first.test_set.gallery_rows)
     rows = rows[first.labels[rows, -1] != UNKNOWN]
     codes, example, group = np.unique(first.labels[rows, -1], return_index=True, return_inverse=True)
     if len(codes) < MIN_CLASSES:
@@ -43,8 +41,8 @@ def class_map(subjects: Sequence[Subject], pictures: Pictures, *, seed: int = 0)
     coarse_codes = first.labels[shown, 0]
     planes: list[FloatArray] = []
     agreement = []
-    for subject in subjects:
-        means = class_means(subject.run.vectors, rows, group, len(codes))[kept]
+    for run in runs:
+        means = class_means(run.run.vectors, rows, group, len(codes))[kept]
         agreement.append(_agreement(means, coarse_codes))
         plane = tsne(means, perplexity, seed)
         planes.append(plane if not planes else turned_towards(plane, planes[0]))
@@ -82,7 +80,7 @@ def _agreement(means: FloatArray, coarse: IntArray) -> float:
 
 
 def tsne(means: FloatArray, perplexity: float, seed: int) -> FloatArray:
-    """Places ``[N, 2]`` of unit vectors; the same seed gives the same places."""
+    """Positions ``[N, 2]`` of unit vectors; the same seed gives the same positions."""
     try:
         from openTSNE import TSNE
     except ImportError as error:
@@ -95,7 +93,7 @@ def tsne(means: FloatArray, perplexity: float, seed: int) -> FloatArray:
 
 
 def turned_towards(plane: FloatArray, target: FloatArray) -> FloatArray:
-    """Turn and mirror a plane onto another; t-SNE leaves both open, and like should stand beside like."""
+    """Rotate and mirror a plane onto another: t-SNE fixes neither, and the planes should be comparable."""
     plane, centred = plane - plane.mean(0), target - target.mean(0)
     left, _, right = np.linalg.svd(plane.T @ centred)
     return np.asarray(plane @ left @ right)
@@ -107,13 +105,11 @@ def _unit_square(plane: FloatArray) -> FloatArray:
     return np.asarray((plane - low) / np.maximum(high - low, 1e-12))
 
 
-def _coarse_names(subject: Subject, shown: IntArray, codes: IntArray) -> tuple[tuple[str, ...], IntArray]:
-    """Names of the coarse classes, most points first, and the number of each point's."""
+def _coarse_names(run: EvaluatedRun, shown: IntArray, codes: IntArray) -> tuple[tuple[str, ...], IntArray]:
+    """Names of the coarse classes, most points first, and the number of each point's class."""
     values, inverse, counts = np.unique(codes, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    name_of = {
-        int(code): parts(subject.class_paths[int(row)])[0] for row, code in zip(shown, codes, strict=True)
-    }
+    name_of = {int(code): split(run.class_paths[int(row)])[0] for row, code in zip(shown, codes, strict=True)}
     place = np.empty(len(values), dtype=np.int64)
     place[order] = np.arange(len(values))
     return tuple(name_of[int(values[index])] for index in order), place[inverse]

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from happier.errors import InputError, OptionError
-from happier.evaluation import precision_recall_curve
-from happier.evaluation.exact import PAPER_RELEVANCE, Ties
-from happier.evaluation.protocol import Evaluation, Search, evaluate_manifest
+from happier.arrays import IntArray
+from happier.evaluation.options import PAPER_RELEVANCE, EvaluationOptions, Ties
+from happier.evaluation.retrieval import curve_of_problem
+from happier.evaluation.table import Metric
+from happier.progress import Status
 from happier.relevance import Relevance
 from happier.report.class_map import class_map
-from happier.report.data import Curve, DataSet, Metric, Report, Severity
+from happier.report.data import DataSet, PrecisionRecall, Report, Severity
+from happier.report.evaluated_run import EvaluatedRun
 from happier.report.examples import examples
+from happier.report.images import Pictures
 from happier.report.mistakes import class_rows, severity
-from happier.report.pictures import Pictures
 from happier.report.provenance import model, provenance, training_curves
-from happier.report.subject import Subject
-from happier.report.table import metric_rows
 from happier.runs import Run
+from happier.runs.comparison import Comparison, compare_runs
 
-MAX_RUNS = 4
-"""The model, the one it is compared with, and two beside: more would not be told apart."""
 MAX_QUERIES = 5_000
-"""Lists and curves are taken of no more queries than this, drawn at random; figures are always of all."""
+"""Lists and curves use at most this many queries, drawn at random; figures always use all."""
 DEEP_TREE = 5
 """From this many levels on, 25 answers are shown for each query instead of 10."""
 
-IntArray = npt.NDArray[np.int64]
-Tell = Callable[[str], None]
-
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ReportOptions:
     """How a report is made.
 
     Attributes:
@@ -45,10 +39,10 @@ class Options:
         relevance: of each level.
         ks: cut-offs of the metrics at k.
         ties: order of equal scores.
-        seed: of everything that is drawn.
+        seed: of all random choices.
         resamples: of the bootstrap.
         title: of the page; by default the models and the data.
-        commands: what the reader may run to get here.
+        commands: that reproduce the report.
         figures: also write each figure as PNG, SVG and PDF.
     """
 
@@ -63,120 +57,77 @@ class Options:
     figures: bool = True
 
 
-def collect(runs: Sequence[Run], folder: Path, options: Options, tell: Tell) -> Report:
-    """Gather all that a report says; its pictures go into ``folder/images``.
+def collect(runs: Sequence[Run], folder: Path, options: ReportOptions, status: Status) -> Report:
+    """Collect the contents of a report; its pictures go into ``folder/images``.
 
     Args:
-        runs: the model, the one to compare it with, and those to show beside.
+        runs: the model, the one to compare it with, and those to show alongside.
         folder: of the page.
         options: how.
-        tell: called with what is being done.
+        status: called with what is being done.
 
     Raises:
         InputError: the runs are not of the same rows.
         OptionError: there are none, or too many.
     """
-    check_number(len(runs))
-    seed, ties, relevance = options.seed, options.ties, options.relevance
-    check_same_rows(runs)
-    runs = with_different_names(runs)
-    tell("evaluating")
-    found = [
-        evaluate_manifest(
-            run.vectors, run.manifest, split=options.split, relevance=relevance, ks=options.ks, ties=ties
-        )
-        for run in runs
+    status("evaluating")
+    found = compare_runs(
+        runs,
+        EvaluationOptions(relevance=options.relevance, ks=options.ks, ties=options.ties),
+        split=options.split,
+        resamples=options.resamples,
+        seed=options.seed,
+        reuse=True,
+    )
+    # Of several test sets the finest is shown; the others' figures are `happier evaluate`'s.
+    evaluated = [
+        EvaluatedRun(run, one.sets[-1], one.problems[-1], one.results[-1], options.ties)
+        for run, one in zip(found.runs, found.evaluations, strict=True)
     ]
-    subjects = [_subject(run, evaluation, ties) for run, evaluation in zip(runs, found, strict=True)]
-    first = subjects[0]
-    tell("intervals")
-    metrics = metric_rows([subject.result for subject in subjects], resamples=options.resamples, seed=seed)
-    tell("ranking")
-    queries = _drawn(len(first.search.queries), seed)
-    longest = max(1, min(100, len(first.search.gallery_rows) - 1))
-    retrievals = [subject.retrieve(queries, longest) for subject in subjects]
-    mistakes = severity(subjects, retrievals)
-    curve = _curve(subjects, queries, relevance)
+    first, metrics = evaluated[0], found.rows[-1]
+    status("ranking")
+    queries = _drawn(len(first.test_set.queries), options.seed)
+    longest = max(1, min(100, len(first.test_set.gallery_rows) - 1))
+    retrievals = [run.retrieve(queries, longest) for run in evaluated]
+    mistakes = severity(evaluated, retrievals)
+    curve = _curve(evaluated, queries, options.relevance)
     pictures = Pictures(folder)
-    tell("choosing examples")
-    shown = examples(subjects, pictures, answers=25 if first.depth >= DEEP_TREE else 10, seed=seed)
-    tell("drawing the map")
-    drawn = class_map(subjects, pictures, seed=seed)
+    status("choosing examples")
+    answers = 25 if first.depth >= DEEP_TREE else 10
+    shown = examples(evaluated, pictures, answers=answers, seed=options.seed)
+    status("drawing the map")
+    drawn = class_map(evaluated, pictures, seed=options.seed)
     data = _data_set(first)
-    settings = {
-        "Relevance": repr(relevance),
-        "Ties": f"equal scores ordered {ties} first",
-        "Intervals": f"95 %, {options.resamples:,} resamples of the queries, seed {seed}",
-        "Lists and curves": "of all queries"
-        if len(queries) == data.queries
-        else f"of {len(queries):,} queries",
-    }
-    if len(found[0].searches) > 1:
-        names = ", ".join(search.name for search in found[0].searches)
-        settings["Test sets"] = f"{names}; this page shows {first.search.name!r}"
     return Report(
-        title=options.title or _title(runs, data),
+        title=options.title or _title(found.runs, data),
         data=data,
-        models=tuple(model(run) for run in runs),
-        headline=_headline(runs, data, metrics[0], mistakes),
+        models=tuple(model(run) for run in found.runs),
+        headline=_headline(found.runs, data, metrics[0], mistakes),
         metrics=metrics,
         severity=mistakes,
         curve=curve,
         class_map=drawn,
         examples=shown,
-        classes=class_rows(subjects, retrievals),
-        training=training_curves(runs),
-        provenance=provenance(runs, options.commands, settings),
+        classes=class_rows(evaluated, retrievals),
+        training=training_curves(found.runs),
+        provenance=provenance(found.runs, options.commands, _settings(found, options, len(queries))),
     )
 
 
-def check_number(runs: int) -> None:
-    """A report is of one run, of one against another, or of these with one or two beside.
-
-    Raises:
-        OptionError: there are none, or too many.
-    """
-    if not 1 <= runs <= MAX_RUNS:
-        raise OptionError(
-            f"a report is of 1 to {MAX_RUNS} runs, got {runs}: the model, the one it is compared with, "
-            f"and up to {MAX_RUNS - 2} beside"
-        )
-
-
-def check_same_rows(runs: Sequence[Run]) -> None:
-    """Models can be compared query by query only on the same images with the same labels.
-
-    Raises:
-        InputError: they have different rows.
-    """
-    first = runs[0]
-    for other in runs[1:]:
-        if first.manifest.levels != other.manifest.levels or len(first.manifest) != len(other.manifest):
-            raise InputError(
-                f"{first.source} and {other.source} were evaluated on different data: "
-                f"{len(first.manifest)} rows of {list(first.manifest.levels)} and {len(other.manifest)} of "
-                f"{list(other.manifest.levels)}; give all the same --manifest"
-            )
-        same = np.array_equal(first.manifest.ids(), other.manifest.ids())
-        if not same or not np.array_equal(first.manifest.labels(), other.manifest.labels()):
-            raise InputError(
-                f"{first.source} and {other.source} hold other images or labels, or another order; "
-                "give all the same --manifest"
-            )
-
-
-def with_different_names(runs: Sequence[Run]) -> Sequence[Run]:
-    """Runs of one loss go by the names of their directories; a run with a name of its own keeps it."""
-    names = [run.name for run in runs]
-    for other in ([Path(run.source).name for run in runs], [run.source for run in runs]):
-        times = Counter(names)
-        names = [new if times[old] > 1 else old for old, new in zip(names, other, strict=True)]
-    return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
-
-
-def _subject(run: Run, found: Evaluation, ties: Ties) -> Subject:
-    # Of several test sets the finest is shown; the others' figures are `happier evaluate`'s.
-    return Subject(run, found.searches[-1], found.results[-1], ties)
+def _settings(found: Comparison, options: ReportOptions, drawn: int) -> dict[str, str]:
+    """How it was evaluated, in words."""
+    sets = found.evaluations[0].sets
+    queries = len(sets[-1].queries)
+    settings = {
+        "Relevance": repr(options.relevance),
+        "Ties": f"equal scores ordered {options.ties} first",
+        "Intervals": f"95 %, {options.resamples:,} resamples of the queries, seed {options.seed}",
+        "Lists and curves": "of all queries" if drawn == queries else f"of {drawn:,} queries",
+    }
+    if len(sets) > 1:
+        names = ", ".join(one.name for one in sets)
+        settings["Test sets"] = f"{names}; this page shows {sets[-1].name!r}"
+    return settings
 
 
 def _drawn(queries: int, seed: int) -> IntArray:
@@ -185,43 +136,33 @@ def _drawn(queries: int, seed: int) -> IntArray:
     return np.sort(np.random.default_rng(seed).choice(queries, MAX_QUERIES, replace=False))
 
 
-def _curve(subjects: Sequence[Subject], queries: IntArray, relevance: Relevance) -> Curve | None:
+def _curve(runs: Sequence[EvaluatedRun], queries: IntArray, relevance: Relevance) -> PrecisionRecall | None:
     found = [
-        precision_recall_curve(
-            **subject.search.arguments(subject.run.vectors, subject.run.manifest),
-            queries=queries,
-            relevance=relevance,
-            ties=subject.ties,
-        )
-        for subject in subjects
+        curve_of_problem(run.problem, queries=queries, relevance=relevance, ties=run.ties) for run in runs
     ]
     if not all(np.isfinite(curve.precision).all() for curve in found):
         return None
     half_step = found[0].recall[0] / 2
-    return Curve(
+    return PrecisionRecall(
         tuple((found[0].recall - half_step).tolist()),
         tuple(tuple(curve.precision.tolist()) for curve in found),
         tuple(curve.area for curve in found),
     )
 
 
-def _data_set(subject: Subject) -> DataSet:
-    manifest, search = subject.run.manifest, subject.search
-    labels = subject.query_labels
+def _data_set(run: EvaluatedRun) -> DataSet:
+    manifest, test_set = run.run.manifest, run.test_set
+    name = f", test set {test_set.name}" if test_set.name else ""
     return DataSet(
         name=manifest.name or "images",
-        protocol=_protocol(search),
-        levels=search.level_names,
-        classes=tuple(len(np.unique(column[column >= 0])) for column in labels.T),
-        queries=len(search.queries),
-        gallery=len(search.gallery_rows) - (search.gallery is None),
-        queries_without_positives=int(subject.result.summary["queries_without_positives"]),
+        protocol=f"{test_set.protocol}{name}",
+        levels=test_set.level_names,
+        classes=tuple(len(np.unique(column[column >= 0])) for column in run.query_labels.T),
+        queries=len(test_set.queries),
+        gallery=len(test_set.gallery_rows) - (test_set.gallery is None),
+        queries_without_positives=int(run.result.summary["queries_without_positives"]),
         credits=manifest.credits,
     )
-
-
-def _protocol(search: Search) -> str:
-    return f"{search.protocol}, test set {search.name}" if search.name else search.protocol
 
 
 def _title(runs: Sequence[Run], data: DataSet) -> str:
@@ -231,7 +172,7 @@ def _title(runs: Sequence[Run], data: DataSet) -> str:
 
 
 def _headline(runs: Sequence[Run], data: DataSet, main: Metric, mistakes: Severity) -> str:
-    """The sentences that a hurried reader takes away: one or two, and one more for the models beside."""
+    """The headline: one or two sentences, and one more for further models."""
     depth = mistakes.ks[-1]
     near = [sum(levels[-1] for levels in shares[1:]) for shares in mistakes.shares]
     coarse = data.levels[0]

@@ -1,74 +1,26 @@
 """What a report says, as plain data: collected first, rendered afterwards, and stored as ``data.json``.
 
-Per-model sequences always stand in the order of `Report.models`: the model the report is about, then the one
-it is compared with, then those shown beside, as far as there are any. Only the first two are compared: the
+Per-model sequences are always in the order of `Report.models`: the model the report is about, then the one
+it is compared with, then those shown alongside, if any. Only the first two are compared: the
 differences, the choice of examples and the headline are theirs. Levels run from 0 (nothing shared) to L (the
 same fine class). Shares and metrics in percent are stored as fractions of 1; only the page multiplies by 100.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Unit = Literal["percent", "levels"]
+from happier.evaluation.table import Metric
+from happier.storage.records import to_json, write_json
+
 Reason = Literal["gain", "typical", "loss"]
 
 
 @dataclass(frozen=True)
-class Value:
-    """A mean over queries with its bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """First model minus second, paired by query; further models have none."""
-
-    mean: float
-    low: float
-    high: float
-    p_value: float
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One row of the table of figures."""
-
-    key: str
-    label: str
-    group: str
-    unit: Unit
-    higher_is_better: bool
-    values: tuple[Value, ...]
-    difference: Difference | None = None
-
-    @property
-    def improved(self) -> bool | None:
-        """Whether the first model beats the second, None where the interval of the difference holds 0."""
-        if self.difference is None or self.difference.low <= 0 <= self.difference.high:
-            return None
-        return (self.difference.mean > 0) == self.higher_is_better
-
-    @property
-    def best(self) -> int | None:
-        """Which of all models has the best mean, None where there is but one or several share it."""
-        means = [value.mean for value in self.values]
-        if len(means) < 2 or any(math.isnan(mean) for mean in means):
-            return None
-        best = max(means) if self.higher_is_better else min(means)
-        return means.index(best) if means.count(best) == 1 else None
-
-
-@dataclass(frozen=True)
 class Model:
-    """One model of the report; see the module for the order they stand in."""
+    """One model of the report; see the module for their order."""
 
     name: str
     source: str
@@ -80,7 +32,7 @@ class Model:
 
 @dataclass(frozen=True)
 class DataSet:
-    """What was searched."""
+    """The data that was searched."""
 
     name: str
     protocol: str
@@ -116,8 +68,14 @@ class Severity:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Hierarchical precision over hierarchical recall, mean over queries; its mean height is H-AP."""
+class PrecisionRecall:
+    """The models' hierarchical precision over the same steps of hierarchical recall, means over queries.
+
+    Attributes:
+        recall: middle of each step.
+        precision: per model, one value for each step.
+        area: per model, the mean height, which is its H-AP.
+    """
 
     recall: tuple[float, ...]
     precision: tuple[tuple[float, ...], ...]
@@ -126,7 +84,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Point:
-    """One fine class on the map: its place in each model's plane, 0..1."""
+    """One fine class on the map: its position in each model's plane, 0..1."""
 
     path: str
     coarse: int
@@ -230,7 +188,7 @@ class TrainingCurve:
 
 @dataclass(frozen=True)
 class Provenance:
-    """All that is needed to make the report again."""
+    """All that is needed to reproduce the report."""
 
     created: str
     commands: tuple[str, ...]
@@ -249,7 +207,7 @@ class Report:
     headline: str
     metrics: tuple[Metric, ...]
     severity: Severity
-    curve: Curve | None
+    curve: PrecisionRecall | None
     class_map: ClassMap | None
     examples: Examples
     classes: tuple[ClassRow, ...]
@@ -262,19 +220,17 @@ class Report:
 
     def to_json(self) -> str:
         """The whole report as JSON; an undefined number is null."""
-        return json.dumps(_plain(asdict(self)), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return to_json(_rounded(asdict(self)))
 
     def write(self, path: Path) -> None:
-        """Write `to_json` to a file."""
-        path.write_text(self.to_json(), encoding="utf-8")
+        """Write `to_json` to a file, atomically."""
+        write_json(_rounded(asdict(self)), path)
 
 
-def _plain(value: Any) -> Any:
+def _rounded(value: Any) -> Any:
+    """Round to six digits: more than any picture shows, and a smaller file."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        # Six digits say more than any picture shows and keep the file small.
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
+        return [_rounded(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value

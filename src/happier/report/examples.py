@@ -1,7 +1,7 @@
 """Which queries a report shows, and what each model retrieves for them.
 
 Nothing is picked by hand: the queries with the largest gain, with the largest loss, and some drawn at random
-from the middle of all differences, first model against second. Models beside have no say in the choice.
+from the middle of all differences, first model against second. Further models do not affect the choice.
 """
 
 from __future__ import annotations
@@ -9,52 +9,49 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from happier.arrays import FloatArray, IntArray
 from happier.evaluation import Retrieval
 from happier.report.data import Answer, Example, Examples, Reason
-from happier.report.pictures import Pictures
-from happier.report.subject import Subject
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+from happier.report.evaluated_run import EvaluatedRun
+from happier.report.images import Pictures
 
 
 def examples(
-    subjects: Sequence[Subject], pictures: Pictures, *, answers: int, each: int = 3, seed: int = 0
+    runs: Sequence[EvaluatedRun], pictures: Pictures, *, answers: int, each: int = 3, seed: int = 0
 ) -> Examples:
     """The retrieval grids.
 
     Args:
-        subjects: one for each model, on the same queries.
+        runs: one for each model, on the same queries.
         pictures: where the images go.
         answers: retrieved images shown for each query.
         each: queries shown for each reason.
         seed: of the draw of typical queries.
     """
-    h_ap = [subject.result.per_query["H-AP"] for subject in subjects]
+    h_ap = [run.result.per_query["H-AP"] for run in runs]
     # One model alone has no difference: it is judged by its own H-AP.
-    judged_by = h_ap[0] - h_ap[1] if len(subjects) > 1 else h_ap[0]
-    classes = subjects[0].query_labels[:, -1]
+    judged_by = h_ap[0] - h_ap[1] if len(runs) > 1 else h_ap[0]
+    classes = runs[0].query_labels[:, -1]
     chosen = choose(judged_by, classes, each=each, seed=seed)
     items = []
     for reason, queries in chosen.items():
         if not queries:
             continue
-        found = [subject.retrieve(queries, answers) for subject in subjects]
+        found = [run.retrieve(queries, answers) for run in runs]
         items += [
             Example(
                 reason,
-                *_described(subjects[0], int(subjects[0].search.queries[query]), pictures),
+                *_described(runs[0], int(runs[0].test_set.queries[query]), pictures),
                 tuple(float(values[query]) for values in h_ap),
                 tuple(
-                    tuple(_answers(subject, retrieval, place, pictures))
-                    for subject, retrieval in zip(subjects, found, strict=True)
+                    tuple(_answers(run, retrieval, place, pictures))
+                    for run, retrieval in zip(runs, found, strict=True)
                 ),
             )
             for place, query in enumerate(queries)
         ]
-    names = [subject.run.name for subject in subjects]
+    names = [run.run.name for run in runs]
     return Examples(seed, _rules(names, each, seed, int(np.isfinite(judged_by).sum())), tuple(items))
 
 
@@ -109,15 +106,15 @@ def _rules(names: Sequence[str], each: int, seed: int, queries: int) -> dict[Rea
     }
 
 
-def _described(subject: Subject, row: int, pictures: Pictures) -> tuple[str, str, str]:
+def _described(run: EvaluatedRun, row: int, pictures: Pictures) -> tuple[str, str, str]:
     """Class path, file and picture of a row."""
-    return subject.class_paths[row], subject.relative_paths[row], pictures.add(subject.files[row])
+    return run.class_paths[row], run.relative_paths[row], pictures.add(run.files[row])
 
 
-def _answers(subject: Subject, found: Retrieval, place: int, pictures: Pictures) -> Iterable[Answer]:
+def _answers(run: EvaluatedRun, found: Retrieval, place: int, pictures: Pictures) -> Iterable[Answer]:
     for item, score, level in zip(
         found.indices[place], found.scores[place], found.levels[place], strict=True
     ):
         if level >= 0:  # below 0 is padding: the gallery is smaller than the list
-            row = int(subject.search.gallery_rows[item])
-            yield Answer(*_described(subject, row, pictures), int(level), float(score))
+            row = int(run.test_set.gallery_rows[item])
+            yield Answer(*_described(run, row, pictures), int(level), float(score))

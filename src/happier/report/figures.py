@@ -10,13 +10,13 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
-from happier.palette import palette
-from happier.report.charts import level_text
-from happier.report.colours import coarse_colours
-from happier.report.data import Example, Report
-from happier.report.names import leaf
+from happier.data.class_path import leaf
+from happier.data.image import read_image
+from happier.report.charts import SIDE, Plot, curve_plot, level_text, mistake_bars, share_plots
+from happier.report.class_map_colours import coarse_colours
+from happier.report.data import Example, PrecisionRecall, Report
+from happier.report.level_colours import palette
 
 FORMATS = ("png", "svg", "pdf")
 LEGEND = 0.5
@@ -62,7 +62,7 @@ def _figures(report: Report, root: Path) -> Iterator[tuple[str, Figure]]:
     yield "severity", _severity(report)
     yield "composition", _composition(report)
     if report.curve is not None:
-        yield "precision-recall", _precision_recall(report)
+        yield "precision-recall", _precision_recall(report, report.curve)
     if report.class_map is not None:
         yield "map", _map(report)
     for reason in report.examples.rules:
@@ -72,7 +72,7 @@ def _figures(report: Report, root: Path) -> Iterator[tuple[str, Figure]]:
 
 
 def _model_lines(report: Report) -> list[tuple[str, str]]:
-    """Colour and dashes of each model's line; the models beside are told apart without colour, too."""
+    """Colour and dashes of each model's line; dashes distinguish further models where colours do not."""
     page = palette(report.data.depth).page
     lines = [(page["accent"], "-"), (page["muted"], "-"), (page["third"], "--"), (page["fourth"], ":")]
     return lines[: len(report.models)]
@@ -92,22 +92,12 @@ def _severity(report: Report) -> Figure:
     colours, depth = palette(report.data.depth).levels, report.data.depth
     figure = Figure(figsize=(6.5, 0.75 + 0.38 * len(report.models)), layout="constrained")
     axes = figure.subplots()
-    for row, (model, shares) in enumerate(zip(report.models, report.severity.first_mistake, strict=True)):
-        left = 0.0
-        for level in range(depth - 1, -1, -1):
-            share = 100 * shares[level]
-            axes.barh(row, share, left=left, color=colours[level], height=0.72, edgecolor="white")
-            if share >= 6:
-                axes.text(
-                    left + share / 2,
-                    row,
-                    f"{share:.0f} %",
-                    ha="center",
-                    va="center",
-                    color="white",
-                    weight="bold",
-                )
-            left += share
+    for row, (model, bar) in enumerate(zip(report.models, mistake_bars(report), strict=True)):
+        for part in bar:
+            left, width = 100 * part.start, 100 * part.share
+            axes.barh(row, width, left=left, color=colours[part.level], height=0.72, edgecolor="white")
+            middle = left + width / 2
+            axes.text(middle, row, part.text, ha="center", va="center", color="white", weight="bold")
         axes.text(-1, row, model.name, ha="right", va="center", weight="bold")
     axes.set(xlim=(0, 100), yticks=[], xlabel="first wrong answer, % of queries")
     axes.spines["left"].set_visible(False)
@@ -120,24 +110,28 @@ def _composition(report: Report) -> Figure:
     """Stacked areas: what the top k is made of as k grows."""
     colours, depth = palette(report.data.depth).levels, report.data.depth
     figure, panels = _panels(report, 3.3, 2.2, sharey=True)
-    for axes, model, shares in zip(panels.flat, report.models, report.severity.shares, strict=True):
-        order = range(depth, -1, -1)
-        axes.stackplot(
-            report.severity.ks,
-            [100 * np.asarray(shares[level]) for level in order],
-            colors=[colours[level] for level in order],
-            edgecolor="white",
-            linewidth=0.6,
-        )
-        axes.set(title=model.name, xlabel="k", ylim=(0, 100), xlim=(1, max(2, report.severity.ks[-1])))
-        axes.set_xscale("log")
-        axes.set_xticks([k for k in (1, 2, 5, 10, 20, 50, 100) if k <= report.severity.ks[-1]])
-        axes.xaxis.set_major_formatter("{x:.0f}")
-        axes.xaxis.set_minor_formatter("")
+    for axes, plot in zip(panels.flat, share_plots(report), strict=True):
+        for shape in plot.shapes:
+            axes.fill(
+                *zip(*shape.points, strict=True),
+                facecolor=colours[shape.number],
+                edgecolor="white",
+                linewidth=0.6,
+            )
+        _axes_of(axes, plot)
+        axes.set(title=plot.title)
     for row in panels:
-        row[0].set_ylabel("share of the top k, %")
+        for axes in row[1:]:
+            axes.set_ylabel("")
     _level_legend(panels[0, 0], report, range(depth, -1, -1), figure=figure)
     return figure
+
+
+def _axes_of(axes: Any, plot: Plot) -> None:
+    """Scales, ticks and labels, as on the page."""
+    axes.set(xlim=(0, SIDE), ylim=(0, SIDE), xlabel=plot.x_label, ylabel=plot.y_label)
+    axes.set_xticks([SIDE * tick.at / 100 for tick in plot.x_ticks], [tick.text for tick in plot.x_ticks])
+    axes.set_yticks([SIDE * tick.at / 100 for tick in plot.y_ticks], [tick.text for tick in plot.y_ticks])
 
 
 def _level_legend(axes: Any, report: Report, levels: Sequence[int], figure: Figure | None = None) -> None:
@@ -150,26 +144,19 @@ def _level_legend(axes: Any, report: Report, levels: Sequence[int], figure: Figu
         axes.legend(handles, texts, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(4, len(texts)))
 
 
-def _precision_recall(report: Report) -> Figure:
-    assert report.curve is not None
+def _precision_recall(report: Report, curve: PrecisionRecall) -> Figure:
     figure = Figure(figsize=(4.2, 3.2), layout="constrained")
     axes = figure.subplots()
-    for model, precision, area, (colour, dashes) in zip(
-        report.models, report.curve.precision, report.curve.area, _model_lines(report), strict=True
-    ):
-        axes.plot(
-            100 * np.asarray(report.curve.recall),
-            100 * np.asarray(precision),
-            color=colour,
-            linestyle=dashes,
-            linewidth=1.8,
-            label=f"{model.name}, H-AP {100 * area:.1f}",
-        )
-    axes.set(
-        xlabel="hierarchical recall, %", ylabel="hierarchical precision, %", xlim=(0, 100), ylim=(0, 100)
-    )
+    plot, lines = curve_plot(report, curve), _model_lines(report)
+    for shape in plot.shapes:
+        colour, dashes = lines[shape.number]
+        xs, ys = zip(*shape.points, strict=True)
+        axes.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.8, label=shape.label)
+    _axes_of(axes, plot)
     axes.grid(axis="y", color="#e4e4ea", linewidth=0.7)
-    axes.legend()
+    # Drawn back to front, named in the order of the models.
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1])
     return figure
 
 
@@ -215,8 +202,7 @@ def _examples(report: Report, examples: Sequence[Example], root: Path) -> Figure
 
 def _picture(axes: Any, corner: tuple[float, float], file: Path, colour: str, text: str) -> None:
     left, top = corner
-    with Image.open(file) as image:
-        pixels = np.asarray(image.convert("RGB"))
+    pixels = np.asarray(read_image(file))
     # The picture keeps its shape inside its square.
     height, width = pixels.shape[:2]
     half_wide, half_high = 0.44 * width / max(width, height), 0.44 * height / max(width, height)

@@ -35,7 +35,7 @@ def provenance(runs: Sequence[Run], commands: Sequence[str], settings: dict[str,
 
 
 def model(run: Run) -> Model:
-    """What is known of a run's model."""
+    """What is known about a run's model."""
     config = run.config
     return Model(
         name=run.name,
@@ -48,7 +48,7 @@ def model(run: Run) -> Model:
 
 
 def train_command(run: Run) -> str | None:
-    """The command that trains this run again, as far as its configuration tells."""
+    """The command that trains this run again, as far as its configuration says."""
     recipe, loss = run.config.get("recipe"), _text(run.config, "loss", "name")
     if not recipe or not loss:
         return None
@@ -62,7 +62,7 @@ def train_command(run: Run) -> str | None:
 
 
 def training_curves(runs: Sequence[Run]) -> tuple[TrainingCurve, ...]:
-    """Loss and H-AP over the steps, for the runs that kept them."""
+    """Loss and H-AP over the steps, for the runs that logged them."""
     curves = []
     for name in ("loss", "H-AP"):
         series = []
@@ -77,7 +77,7 @@ def training_curves(runs: Sequence[Run]) -> tuple[TrainingCurve, ...]:
 
 
 def _points(history: Sequence[dict[str, Any]], name: str) -> list[tuple[float, float]]:
-    """Step and value of every line that tells this quantity; many lines become `MAX_POINTS` means."""
+    """Step and value of every line that has this quantity; many lines become `MAX_POINTS` means."""
     points = []
     for line in history:
         value = (line.get("metrics") or {}).get(name) if line.get("kind") == "evaluation" else line.get(name)

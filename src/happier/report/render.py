@@ -11,17 +11,20 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from happier.palette import css_variables, palette
+from happier.data.class_path import leaf, parents, split, trail
+from happier.evaluation.table import Metric
 from happier.report.charts import (
+    answer_bars,
     curve_plot,
     level_text,
+    mistake_bars,
     share_plots,
     training_plot,
     whiskers,
 )
-from happier.report.colours import coarse_colours
-from happier.report.data import ClassMap, Metric, Report
-from happier.report.names import leaf, parents, parts, trail
+from happier.report.class_map_colours import coarse_colours
+from happier.report.data import ClassMap, Report
+from happier.report.level_colours import css_variables, palette
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_CLASS_ROWS = 2_000
@@ -60,11 +63,13 @@ def render(report: Report, figures: Sequence[str] = ()) -> str:
     return page.render(
         r=report,
         depth=depth,
-        # Three or four models share the width in ways of their own; the page of fewer knows nothing of it.
+        # Three or four models share the width in a layout of their own; the page of fewer does not change.
         many=f" many of-{len(report.models)}" if len(report.models) > 2 else "",
         levels=list(range(depth, -1, -1)),
         level_text=lambda level: level_text(report.data.levels, level),
         colours=Markup(css_variables(depth) + _print_colours(depth)),  # noqa: S704 (our own numbers)
+        mistake_bars=mistake_bars(report),
+        answer_bars=answer_bars(report),
         share_plots=share_plots(report),
         curve=curve_plot(report, report.curve) if report.curve else None,
         training=[training_plot(report, curve) for curve in report.training],
@@ -90,7 +95,7 @@ def _map_data(class_map: ClassMap | None) -> dict[str, Any] | None:
         return None
     return {
         "colours": [colour for _, colour in coarse_colours(class_map)],
-        "paths": [parts(point.path) for point in class_map.points],
+        "paths": [split(point.path) for point in class_map.points],
         "coarse": [point.coarse for point in class_map.points],
         "at": [[[round(x, 4), round(y, 4)] for x, y in point.at] for point in class_map.points],
         "sprite": class_map.sprite,
@@ -100,7 +105,7 @@ def _map_data(class_map: ClassMap | None) -> dict[str, Any] | None:
 
 
 def _print_colours(depth: int) -> str:
-    """Paper is white whatever the screen was."""
+    """Print in the light colours, whatever the theme on screen."""
     light = palette(depth, "light")
     entries = [f"--query: {light.query};"]
     entries += [f"--level-{level}: {colour};" for level, colour in enumerate(light.levels)]
@@ -128,6 +133,6 @@ def _p_value(value: float) -> str:
 
 
 def _script_json(value: Any) -> Markup:
-    """JSON that may stand inside a script element: no name in the data can close it."""
+    """JSON that is safe inside a script element: no name in the data can close it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))  # noqa: S704

@@ -3,66 +3,53 @@
 from __future__ import annotations
 
 import csv
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from happier.errors import DataError
-from happier.report.collect import Options, Tell, collect
+from happier.progress import Status, no_status
+from happier.report.collect import ReportOptions, collect
 from happier.report.data import Report
 from happier.report.figures import write_figures
 from happier.report.render import render
 from happier.runs import Run
+from happier.storage.atomic import atomic_folder
 
 PAGE = "index.html"
-DEFAULTS = Options()
+DEFAULTS = ReportOptions()
 
 
 def write_report(
-    runs: Sequence[Run], folder: Path | str, *, options: Options = DEFAULTS, tell: Tell | None = None
+    runs: Sequence[Run],
+    folder: Path | str,
+    *,
+    options: ReportOptions = DEFAULTS,
+    status: Status = no_status,
 ) -> Report:
-    """Write the report of one run, or of one against another; the folder appears whole or not at all.
+    """Write the report of one run, or of one against another; the folder is written atomically.
 
     Args:
-        runs: the model, the one to compare it with, and up to two to show beside.
+        runs: the model, the one to compare it with, and up to two to show alongside.
         folder: where the report goes; an older report there is replaced.
-        options: how, see `Options`.
-        tell: called with what is being done.
+        options: how, see `ReportOptions`.
+        status: called with what is being done.
 
     Raises:
-        DataError: the folder is there and holds something else, or cannot be written.
+        DataError: the folder exists and holds something else, or cannot be written.
         InputError: the runs are not of the same rows.
         OptionError: there are none, or more than four.
     """
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / PAGE).is_file())):
-        raise DataError(f"{folder} is there and is no report; choose another place with -o")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise DataError(f"cannot write {folder}: {error.strerror}") from error
-    try:
-        say = tell or _silent
-        report = collect(runs, partial, options, say)
-        say("writing")
-        report.write(partial / "data.json")
-        _write_classes(report, partial / "classes.csv")
-        names = write_figures(report, partial / "figures") if options.figures else ()
-        (partial / PAGE).write_text(render(report, names), encoding="utf-8")
-        partial.chmod(0o755)  # mkdtemp makes it private
-        if folder.exists():
-            shutil.rmtree(folder)
-        partial.rename(folder)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+        raise DataError(f"{folder} exists and is no report; choose another place with -o")
+    with atomic_folder(folder, replace=True) as part:
+        report = collect(runs, part, options, status)
+        status("writing")
+        report.write(part / "data.json")
+        _write_classes(report, part / "classes.csv")
+        names = write_figures(report, part / "figures") if options.figures else ()
+        (part / PAGE).write_text(render(report, names), encoding="utf-8")
     return report
-
-
-def _silent(text: str) -> None:
-    del text
 
 
 def _write_classes(report: Report, path: Path) -> None:

@@ -1,6 +1,6 @@
 """Index build and query; engines behind one small protocol."""
 
-from happier.search.catalogue import build_index, extend_index
+from happier.search.build import build_index, extend_index
 from happier.search.engine import ENGINES
 from happier.search.index import Hit, Index
 from happier.search.recall import measure_recall

@@ -1,13 +1,13 @@
-"""The one small protocol that every search engine speaks.
+"""The small protocol of every search engine.
 
-An engine speeds up the search over vectors that the index itself keeps. It knows vectors by their position,
-the row they have in the index's vector file, and answers with positions and scores (inner products of unit
-vectors). Everything that is particular to one engine stays in that engine's file.
+An engine speeds up the search over vectors that the index itself keeps. It knows a vector by its position,
+its row in the index's vector file, and answers with positions and scores (inner products of unit vectors).
+Whatever is particular to one engine stays in that engine's file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +17,10 @@ import numpy.typing as npt
 
 from happier.errors import OptionError
 
-Vectors = npt.NDArray[np.float32]
+VectorArray = npt.NDArray[np.float32]
 Positions = npt.NDArray[np.int64]
 Branch = tuple[str, ...]
+Settings = dict[str, Any]
 
 ENGINES = ("flat", "hnsw", "ivfpq", "milvus")
 
@@ -34,13 +35,16 @@ class Scope:
         branch: names of the taxonomy branch, coarse first; empty for the whole tree.
     """
 
-    vectors: Vectors
+    vectors: VectorArray
     positions: Positions | None = None
     branch: Branch = ()
 
 
-class Engine(Protocol):
+class SearchEngine(Protocol):
     """A structure that finds the nearest vectors.
+
+    A change of an index calls `add` or `delete`, then `write`, then commits the new state of the index, then
+    calls `clean`. Until the commit nothing may change for those who search the old state.
 
     Attributes:
         exact: whether the answer is that of comparing with every vector.
@@ -48,27 +52,60 @@ class Engine(Protocol):
 
     exact: bool
 
-    def add(self, vectors: Vectors, branches: Sequence[Branch], *, start: int) -> None:
+    @property
+    def settings(self) -> Settings:
+        """What `open_engine` needs to open it again."""
+
+    def check(self, positions: Positions) -> None:
+        """See that what is kept outside the directory still holds these positions."""
+
+    def add(self, vectors: VectorArray, branches: Sequence[Branch], *, start: int) -> None:
         """Take vectors that stand at positions ``start``, ``start + 1``, ... with their taxonomy branches."""
 
     def delete(self, positions: Positions) -> None:
-        """Forget these positions; those that are not there are left alone."""
+        """Mark these positions as deleted; what is kept outside the index's directory stays until `clean`."""
 
-    def search(self, queries: Vectors, k: int, scope: Scope) -> tuple[Positions, Vectors]:
+    def search(self, queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
         """The ``k`` nearest of the scope for each query, best first; position -1 where there are fewer."""
 
-    def write(self, directory: Path, stem: str) -> dict[str, Any]:
-        """Keep what must be kept in new files named ``stem.*``; return the settings for `open_engine`."""
+    def search_harder(self, *, filtered: bool) -> bool:
+        """Look about twice as far from now on, in branches or everywhere; False where it cannot."""
+
+    def scans(self, rows: int) -> bool:
+        """Whether a branch of so many rows is compared with row by row, so that the answer is exact."""
+
+    def write(self, directory: Path, stem: str) -> None:
+        """Keep what was added in new files named ``stem.*``."""
+
+    def clean(self) -> bool:
+        """After the commit: remove deleted rows outside the directory. True where `settings` changed."""
 
     def discard(self) -> None:
-        """Remove what the engine keeps outside the index's directory; it is not used any more."""
+        """Remove everything that the engine keeps outside the index's directory, and close it."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
-def create_engine(name: str, *, dim: int, depth: int, rows: int, options: Mapping[str, Any]) -> Engine:
+def create_engine(
+    name: str,
+    *,
+    dim: int,
+    depth: int,
+    rows: int,
+    options: Mapping[str, Any],
+    before_outside: Callable[[Settings], None] = lambda _: None,
+) -> SearchEngine:
     """A new, empty engine for about ``rows`` vectors.
+
+    Args:
+        name: one of `ENGINES`.
+        dim: length of a vector.
+        depth: levels of the taxonomy.
+        rows: how many vectors will be added.
+        options: of the engine.
+        before_outside: called with the engine's settings before it creates anything outside the index's
+            directory, so that an interrupted build can be cleaned up.
 
     Raises:
         OptionError: an unknown engine or option.
@@ -85,11 +122,33 @@ def create_engine(name: str, *, dim: int, depth: int, rows: int, options: Mappin
     if name == "milvus":
         from happier.search.milvus_engine import MilvusEngine
 
-        return MilvusEngine.create(dim=dim, depth=depth, options=options)
+        return MilvusEngine.create(dim=dim, depth=depth, options=options, before_outside=before_outside)
     raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
 
 
-def open_engine(name: str, directory: Path, settings: Mapping[str, Any]) -> Engine:
+def choose_engine(name: str, *, dim: int, rows: int, options: Mapping[str, Any]) -> None:
+    """Check what the user chose before any slow work. A Milvus server named here may get the token.
+
+    Args:
+        name: of the engine.
+        dim: length of a vector.
+        rows: how many vectors there will be.
+        options: of the engine.
+
+    Raises:
+        OptionError: an unknown engine or option.
+        MissingExtraError: the engine's package is not installed.
+        SearchError: the server does not answer.
+    """
+    if name == "milvus":
+        from happier.search.milvus_engine import choose_milvus
+
+        choose_milvus(options)
+    else:
+        create_engine(name, dim=dim, depth=1, rows=rows, options=options)
+
+
+def open_engine(name: str, directory: Path, settings: Settings) -> SearchEngine:
     """The engine that an index was written with.
 
     Raises:
@@ -111,35 +170,13 @@ def open_engine(name: str, directory: Path, settings: Mapping[str, Any]) -> Engi
     raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
 
 
-def check_options(engine: str, options: Mapping[str, Any], known: Mapping[str, int | str]) -> dict[str, Any]:
-    """The engine's options with its defaults filled in.
+def discard_outside(name: str, settings: Settings) -> None:
+    """Remove what an engine keeps outside the index's directory; nothing to do where it is gone.
 
     Raises:
-        OptionError: an unknown name, or a value of the wrong kind.
+        SearchError: the server does not answer.
     """
-    for name, value in options.items():
-        if name not in known:
-            have = ", ".join(known) or "none"
-            raise OptionError(f"engine {engine!r} has no option {name!r}; it has: {have}")
-        if not isinstance(value, type(known[name])) or (isinstance(value, int) and value < 1):
-            kind = "a whole number of at least 1" if isinstance(known[name], int) else "text"
-            raise OptionError(f"option {name!r} of engine {engine!r} must be {kind}, got {value!r}")
-    return {**known, **options}
+    if name == "milvus":
+        from happier.search.milvus_engine import drop_collection
 
-
-def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """Options as the command line gives them: ``name=value``, whole numbers as numbers.
-
-    Raises:
-        OptionError: not of this form.
-
-    >>> parse_options(["effort=64", "uri=catalogue.db"])
-    {'effort': 64, 'uri': 'catalogue.db'}
-    """
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise OptionError(f"an engine's option is written name=value, got {pair!r}")
-        options[name] = int(value) if value.isdecimal() else value
-    return options
+        drop_collection(settings)

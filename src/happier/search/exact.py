@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from happier.search.engine import Branch, Positions, Scope, Vectors, check_options
+from happier.search.engine import Branch, Positions, Scope, Settings, VectorArray
+from happier.search.options import check_options
 
 _BLOCK_BYTES = 64 << 20
+# A scope of so few rows is scanned whatever the engine: that is faster than to filter a graph, and exact.
+SCAN_ROWS = 20_000
 # The k-th best of this many scores is a bound that most of the others stay below.
 _SAMPLE = 2048
 
@@ -22,6 +25,9 @@ class FlatEngine:
     """Compares with every vector, straight from the index's vector file."""
 
     exact = True
+
+    def __init__(self) -> None:
+        self.settings: Settings = {}
 
     @classmethod
     def create(cls, options: Mapping[str, Any]) -> FlatEngine:
@@ -33,28 +39,42 @@ class FlatEngine:
         check_options("flat", options, {})
         return cls()
 
-    def add(self, vectors: Vectors, branches: Sequence[Branch], *, start: int) -> None:
+    def check(self, positions: Positions) -> None:
+        """Nothing is kept outside the directory."""
+
+    def add(self, vectors: VectorArray, branches: Sequence[Branch], *, start: int) -> None:
         """Nothing to do: the scope brings the vectors."""
 
     def delete(self, positions: Positions) -> None:
         """Nothing to do: the scope leaves them out."""
 
-    def search(self, queries: Vectors, k: int, scope: Scope) -> tuple[Positions, Vectors]:
+    def search(self, queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
         """Scan the scope."""
         return scan(queries, k, scope)
 
-    def write(self, directory: Path, stem: str) -> dict[str, Any]:  # noqa: ARG002
+    def search_harder(self, *, filtered: bool) -> bool:  # noqa: ARG002
+        """Not possible: it compares with every vector."""
+        return False
+
+    def scans(self, rows: int) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    def write(self, directory: Path, stem: str) -> None:
         """Nothing to keep."""
-        return {}
+
+    def clean(self) -> bool:
+        """Nothing to remove."""
+        return False
 
     def discard(self) -> None:
         """Nothing to remove."""
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing to close."""
 
 
-def scan(queries: Vectors, k: int, scope: Scope) -> tuple[Positions, Vectors]:
+def scan(queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
     """The ``k`` largest inner products of each query, equal ones in the order of their positions.
 
     Runs over blocks of rows, so the vector file may be larger than memory.
@@ -76,7 +96,9 @@ def scan(queries: Vectors, k: int, scope: Scope) -> tuple[Positions, Vectors]:
     return best, best_scores
 
 
-def rescore(queries: Vectors, positions: Positions, vectors: Vectors) -> tuple[Positions, Vectors]:
+def rescore(
+    queries: VectorArray, positions: Positions, vectors: VectorArray
+) -> tuple[Positions, VectorArray]:
     """Candidates of an approximate engine with their exact scores, best first; -1 stays last."""
     scores = np.full(positions.shape, -np.inf, dtype=np.float32)
     for row, found in enumerate(positions):
@@ -86,7 +108,7 @@ def rescore(queries: Vectors, positions: Positions, vectors: Vectors) -> tuple[P
     return np.take_along_axis(positions, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
-def _keep_best(best: Positions, best_scores: Vectors, positions: Positions, scores: Vectors) -> None:
+def _keep_best(best: Positions, best_scores: VectorArray, positions: Positions, scores: VectorArray) -> None:
     """Merge scores of rising positions into a query's best ones, in place."""
     k = len(best)
     bound = best_scores[-1]

@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from happier.data import Manifest
-from happier.errors import InputError
-from happier.search.engine import Positions, Vectors
+from happier.errors import InputError, ManifestError, SearchError
+from happier.search.engine import Positions, VectorArray
 from happier.taxonomy import UNKNOWN
 
 POSITION = "position"
 
 
-def check_vectors(vectors: Any, *, rows: int | None = None, dim: int | None = None) -> Vectors:
+def check_vectors(vectors: Any, *, rows: int | None = None, dim: int | None = None) -> VectorArray:
     """Unit vectors as float32 ``[N, D]``.
 
     Raises:
@@ -49,7 +49,7 @@ def known_depth(labels: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.asarray((labels != UNKNOWN).sum(axis=1), dtype=np.int64)
 
 
-def first_of_each_id(manifest: Manifest, vectors: Vectors) -> tuple[Manifest, Vectors]:
+def first_of_each_id(manifest: Manifest, vectors: VectorArray) -> tuple[Manifest, VectorArray]:
     """Rows without a repeated id (an image may be both query and gallery)."""
     again = pd.Series(manifest.ids()).duplicated().to_numpy()
     if not again.any():
@@ -63,6 +63,31 @@ def write_items(path: Path, manifest: Manifest, positions: Positions) -> None:
     table = manifest.table.assign(**{POSITION: positions})
     levels, root = manifest.levels, manifest.root
     Manifest(table, levels=levels, root=root, name=manifest.name, credits=manifest.credits).write(path)
+
+
+def read_items(path: Path, *, root: str, rows: int) -> tuple[Manifest, Positions]:
+    """Read what `write_items` wrote.
+
+    Args:
+        path: the file.
+        root: folder that relative paths are against.
+        rows: of the vector file.
+
+    Raises:
+        SearchError: the file is missing or damaged.
+    """
+    try:
+        manifest = Manifest.read(path, root=root)
+    except (ManifestError, ValueError, TypeError, KeyError) as error:
+        what = " ".join(str(error).split())[:200]
+        raise SearchError(f"{path} is missing or damaged: {what}; build the index again") from error
+    if POSITION not in manifest.table or manifest.table[POSITION].dtype.kind != "i":
+        raise SearchError(f"{path} is damaged: it has no positions; build the index again")
+    positions = manifest.table[POSITION].to_numpy(dtype=np.int64)
+    known = (positions >= 0) & (positions < rows)
+    if not len(positions) or not known.all() or len(np.unique(positions)) < len(positions):
+        raise SearchError(f"{path} is damaged: positions must be different rows of the vector file")
+    return manifest, positions
 
 
 def merge_items(first: Manifest, second: Manifest) -> Manifest:

@@ -2,123 +2,161 @@
 
 One collection per index: the position as primary key, the vector, and one text field per taxonomy level, so
 that a branch is a filter that the server applies. The collection is loaded when its first rows are all
-there: milvus-lite then builds the search structure once and does nothing else while rows come in. A
-cluster's token is taken from ``MILVUS_TOKEN`` and never stored.
+there: milvus-lite then builds the search structure once and does nothing else while rows come in.
+
+A collection cannot change in one step with ``index.json``. So rows are added before the commit, behind those
+that ``index.json`` counts, and every search filters by that count. Rows are deleted after the commit; until
+then the settings list them, so that every search leaves them out.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import os
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from happier.errors import MissingExtraError, SearchError
-from happier.search.engine import Branch, Positions, Scope, Vectors, check_options
+from happier.errors import SearchError
+from happier.search.engine import Branch, Positions, Scope, Settings, VectorArray
+from happier.search.exact import SCAN_ROWS, scan
 from happier.search.faiss_search import restore_search
+from happier.search.milvus_server import allow_server, check_uri, connect, is_local
+from happier.search.options import Option, Text, Whole, check_options
+from happier.search.settings import MAX_MILVUS_K, MilvusSettings
 
-try:
-    from pymilvus import DataType, MilvusClient
-    from pymilvus.exceptions import MilvusException
-except ImportError as error:
-    raise MissingExtraError("pymilvus", "search") from error
+from pymilvus import DataType, MilvusClient  # isort: skip  # after `milvus_server`, which says what is missing
+from pymilvus.client.types import Status  # isort: skip
+from pymilvus.exceptions import MilvusException  # isort: skip
 
-OPTIONS: dict[str, int | str] = {"uri": "", "index_type": "HNSW", "effort": 96}
+OPTIONS: Mapping[str, Option] = {
+    "uri": Text(""),
+    "index_type": Text("HNSW", ("HNSW", "FLAT", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX", "DISKANN")),
+    "effort": Whole(96, 1, MAX_MILVUS_K),
+}
 MAX_NAME_BYTES = 512
-# Milvus refuses more in one answer.
-MAX_K = 16_384
+# A scan of a branch of more rows would take longer than anybody waits.
+MAX_SCAN_ROWS = 2_000_000
+_SEARCH_SECONDS = 60
+_CHANGE_SECONDS = 600
+_RETRY_SECONDS = 10
 _MESSAGE_BYTES = 8 << 20
-# What gRPC takes for it, in milliseconds.
-_NEVER = 2**31 - 1
 
 
 class MilvusEngine:
     """A collection in Milvus."""
 
-    def __init__(self, client: Any, settings: dict[str, Any]) -> None:
+    def __init__(self, client: Any, settings: MilvusSettings) -> None:
         self._client = client
-        self._settings = settings
-        self.exact = settings["index_type"] == "FLAT"
+        self._kept = settings
+        self.exact = settings.index_type == "FLAT"
+
+    @property
+    def settings(self) -> Settings:
+        """What `open` needs."""
+        return self._kept.model_dump()
 
     @classmethod
-    def create(cls, *, dim: int, depth: int, options: Mapping[str, Any]) -> MilvusEngine:
+    def create(
+        cls,
+        *,
+        dim: int,
+        depth: int,
+        options: Mapping[str, Any],
+        before_outside: Callable[[Settings], None],
+    ) -> MilvusEngine:
         """A new collection with a name of its own.
 
         Raises:
-            OptionError: an unknown option.
-            SearchError: no uri, or the server does not answer.
+            OptionError: an unknown option, or no uri.
+            SearchError: the server does not answer.
         """
         chosen = check_options("milvus", options, OPTIONS)
-        if not chosen["uri"]:
-            raise SearchError(
-                "engine 'milvus' needs a uri: --uri catalogue.db (a local file) or --uri http://HOST:19530"
-            )
-        if "://" not in chosen["uri"]:
-            chosen["uri"] = str(Path(chosen["uri"]).absolute())
-        settings = {**chosen, "collection": f"happier_{uuid.uuid4().hex}", "depth": depth}
-        client = _connect(settings["uri"])
+        chosen["uri"] = check_uri(chosen["uri"])
+        settings = MilvusSettings(**chosen, collection=f"happier_{uuid.uuid4().hex}", depth=depth)
+        engine = cls(connect(settings.uri), settings)
+        before_outside(engine.settings)
+        try:
+            engine._create_collection(dim)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def _create_collection(self, dim: int) -> None:
+        client, kept = self._client, self._kept
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("position", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
-        for level in range(1, depth + 1):
+        for level in range(1, kept.depth + 1):
             schema.add_field(f"level_{level}", DataType.VARCHAR, max_length=MAX_NAME_BYTES)
         parameters = client.prepare_index_params()
-        structure = {"M": 24, "efConstruction": 64} if chosen["index_type"] == "HNSW" else {}
+        structure = {"M": 24, "efConstruction": 128} if kept.index_type == "HNSW" else {}
         # Twice "params": the client takes one layer off, and milvus-lite reads nothing outside of it.
         parameters.add_index(
-            field_name="vector",
-            index_type=chosen["index_type"],
-            metric_type="IP",
-            params={"params": structure},
+            field_name="vector", index_type=kept.index_type, metric_type="IP", params={"params": structure}
         )
-        collection = settings["collection"]
-        try:
-            client.create_collection(collection, schema=schema, consistency_level="Strong")
-            client.create_index(collection, parameters)
-            client.release_collection(collection)
-        except MilvusException as error:
-            client.close()
-            raise SearchError(
-                f"Milvus at {settings['uri']} refuses the collection: {error.message}"
-            ) from error
-        return cls(client, settings)
+        self._ask(
+            "create the collection",
+            client.create_collection,
+            kept.collection,
+            schema=schema,
+            consistency_level="Strong",
+        )
+        self._ask("create the index", client.create_index, kept.collection, parameters)
+        self._ask("release the collection", client.release_collection, kept.collection)
 
     @classmethod
-    def open(cls, settings: Mapping[str, Any]) -> MilvusEngine:
+    def open(cls, settings: Settings) -> MilvusEngine:
         """Connect to the collection an index was written with.
 
         Raises:
             SearchError: the server does not answer or has no such collection.
         """
-        uri, collection = str(settings["uri"]), str(settings["collection"])
-        if "://" not in uri and not Path(uri).exists():
-            raise SearchError(f"the Milvus file {uri} of this index is gone; build the index again")
-        client = _connect(uri)
+        kept = MilvusSettings.model_validate(settings)
+        if is_local(kept.uri) and not Path(kept.uri).exists():
+            raise SearchError(f"the Milvus file {kept.uri} of this index is gone; build the index again")
+        engine = cls(connect(kept.uri), kept)
         try:
-            there = client.has_collection(collection)
-            if there:
-                client.load_collection(collection)
-        except MilvusException as error:
-            client.close()
-            raise SearchError(f"Milvus at {uri} does not serve the collection: {error.message}") from error
-        if not there:
-            client.close()
-            raise SearchError(f"Milvus at {uri} has no collection {collection}; build the index again")
-        return cls(client, dict(settings))
+            client, seconds = engine._client, _SEARCH_SECONDS
+            if not engine._ask("answer", client.has_collection, kept.collection, seconds=seconds):
+                raise SearchError(
+                    f"Milvus at {kept.uri} has no collection {kept.collection}; open the index again if it "
+                    "was changed just now, else build it again"
+                )
+            engine._ask("load the collection", client.load_collection, kept.collection)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
 
-    def add(self, vectors: Vectors, branches: Sequence[Branch], *, start: int) -> None:
+    def check(self, positions: Positions) -> None:
+        """See that the collection still holds the rows of the index."""
+        kept = self._kept
+        answer = self._ask(
+            "count its rows",
+            self._client.query,
+            kept.collection,
+            filter=f"position <= {positions.max()}",
+            output_fields=["count(*)"],
+            seconds=_SEARCH_SECONDS,
+        )
+        found = answer[0]["count(*)"]
+        if found < len(positions):
+            raise SearchError(
+                f"the collection {kept.collection} of Milvus at {kept.uri} holds {found:,} of the index's "
+                f"{len(positions):,} images: something else changed it; build the index again"
+            )
+
+    def add(self, vectors: VectorArray, branches: Sequence[Branch], *, start: int) -> None:
         """Insert the rows, after what an interrupted addition left in their place is gone."""
+        collection = self._kept.collection
         names = {branch: self._names(branch) for branch in set(branches)}
         if start:
-            self._ask(
-                "delete",
-                lambda: self._client.delete(self._settings["collection"], filter=f"position >= {start}"),
-            )
+            self._ask("delete rows", self._client.delete, collection, filter=f"position >= {start}")
         step = max(1, min(5_000, _MESSAGE_BYTES // (4 * vectors.shape[1])))
         for first in range(0, len(vectors), step):
             # Not upsert: looking up each row's predecessor takes longer than the rest.
@@ -126,45 +164,56 @@ class MilvusEngine:
                 {"position": start + offset, "vector": vector, **names[branches[offset]]}
                 for offset, vector in enumerate(np.asarray(vectors[first : first + step]), start=first)
             ]
-            self._ask("insert", lambda rows=rows: self._client.insert(self._settings["collection"], rows))
+            self._ask("insert rows", self._client.insert, collection, rows)
 
     def _names(self, branch: Branch) -> dict[str, str]:
         """A branch as fields, empty below what is known."""
         for name in branch:
             if len(name.encode()) > MAX_NAME_BYTES:
                 raise SearchError(f"a class name may have {MAX_NAME_BYTES} bytes in Milvus, got {name!r}")
-        padded = (*branch, *("",) * (self._settings["depth"] - len(branch)))
+        padded = (*branch, *("",) * (self._kept.depth - len(branch)))
         return {f"level_{level}": name for level, name in enumerate(padded, start=1)}
 
     def delete(self, positions: Positions) -> None:
-        """Delete by primary key."""
-        for first in range(0, len(positions), 10_000):
-            part = positions[first : first + 10_000].tolist()
-            self._ask("delete", lambda part=part: self._client.delete(self._settings["collection"], ids=part))
+        """List the positions in the settings; `clean` deletes them after the commit."""
+        dead = sorted({*self._kept.dead, *positions.tolist()})
+        self._kept = self._kept.model_copy(update={"dead": dead})
 
-    def search(self, queries: Vectors, k: int, scope: Scope) -> tuple[Positions, Vectors]:
-        """Search with the branch as the server's filter."""
-        # Rows beyond the index's own count belong to an addition that was interrupted.
+    def clean(self) -> bool:
+        """Delete the listed positions by primary key."""
+        dead = self._kept.dead
+        for first in range(0, len(dead), 10_000):
+            part = dead[first : first + 10_000]
+            self._ask("delete rows", self._client.delete, self._kept.collection, ids=part)
+        if dead:
+            self._flush()
+        self._kept = self._kept.model_copy(update={"dead": []})
+        return bool(dead)
+
+    def search(self, queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
+        """Search with the branch as the server's filter, or scan the vectors here where it is small."""
+        if scope.positions is not None and self.scans(len(scope.positions)):
+            return scan(queries, k, scope)
+        # Rows beyond the index's own count belong to an addition that was not committed.
         conditions = [f"position < {len(scope.vectors)}"]
+        if self._kept.dead:
+            conditions.append(f"position not in {self._kept.dead}")
         for level, name in enumerate(scope.branch, start=1):
             # JSON's escapes are those of Milvus's expressions.
             conditions.append(f"level_{level} == {json.dumps(name, ensure_ascii=False)}")
-        limit = min(k, MAX_K)
-        rows = len(scope.vectors)
-        allowed = rows if scope.positions is None else max(1, len(scope.positions))
-        # A filter hides most of what the graph walks over: walk further by as much.
-        effort = min(MAX_K, rows, max(limit, self._settings["effort"]) * rows // allowed)
+        limit = min(k, MAX_MILVUS_K)
+        effort = max(limit, self._effort(scope))
         restore_search()
         found = self._ask(
             "search",
-            lambda: self._client.search(
-                self._settings["collection"],
-                data=list(queries),
-                limit=limit,
-                filter=" and ".join(conditions),
-                output_fields=["position"],
-                search_params={"metric_type": "IP", "params": {"ef": max(limit, effort)}},
-            ),
+            self._client.search,
+            self._kept.collection,
+            data=list(queries),
+            limit=limit,
+            filter=" and ".join(conditions),
+            output_fields=["position"],
+            search_params={"metric_type": "IP", "params": {self._effort_name: effort}},
+            seconds=_SEARCH_SECONDS,
         )
         positions = np.full((len(queries), k), -1, dtype=np.int64)
         scores = np.full((len(queries), k), -np.inf, dtype=np.float32)
@@ -173,39 +222,88 @@ class MilvusEngine:
             scores[row, : len(hits)] = [hit["distance"] for hit in hits]
         return positions, scores
 
-    def write(self, directory: Path, stem: str) -> dict[str, Any]:  # noqa: ARG002
+    def _effort(self, scope: Scope) -> int:
+        """How far to look: a filter hides most of what the graph walks over, so walk further by as much."""
+        rows = len(scope.vectors)
+        effort = self._kept.effort
+        if scope.positions is not None:
+            effort = effort * self._kept.branch_effort * rows // max(1, len(scope.positions))
+        return min(MAX_MILVUS_K, rows, effort)
+
+    @property
+    def _effort_name(self) -> str:
+        return "nprobe" if self._kept.index_type.startswith("IVF") else "ef"
+
+    def scans(self, rows: int) -> bool:
+        """Where it is cheap, or where the server finds too little."""
+        return rows <= max(SCAN_ROWS, self._kept.scan_rows)
+
+    def search_harder(self, *, filtered: bool) -> bool:
+        """Double the effort, up to what Milvus takes; then scan larger branches here."""
+        kept = self._kept
+        name = "branch_effort" if filtered else "effort"
+        raised = min(MAX_MILVUS_K, 2 * getattr(kept, name))
+        if kept.effort * (kept.branch_effort if filtered else 1) >= MAX_MILVUS_K:
+            if not filtered or kept.scan_rows >= MAX_SCAN_ROWS:
+                return False
+            name, raised = "scan_rows", 4 * max(kept.scan_rows, SCAN_ROWS, 64)
+        self._kept = kept.model_copy(update={name: raised})
+        return True
+
+    def write(self, directory: Path, stem: str) -> None:  # noqa: ARG002
         """Flush, and load where that is still to be done; the server keeps the data."""
-        collection = self._settings["collection"]
-        self._ask("flush", lambda: self._client.flush(collection))
-        self._ask("load", lambda: self._client.load_collection(collection))
-        return dict(self._settings)
+        self._flush()
+        self._ask("load the collection", self._client.load_collection, self._kept.collection)
+
+    def _flush(self) -> None:
+        self._ask("flush", self._client.flush, self._kept.collection)
 
     def discard(self) -> None:
         """Drop the collection."""
-        self._ask("drop", lambda: self._client.drop_collection(self._settings["collection"]))
+        self._ask("drop the collection", self._client.drop_collection, self._kept.collection)
         self.close()
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
-    def _ask(self, what: str, call: Any) -> Any:
-        try:
-            return call()
-        except MilvusException as error:
-            raise SearchError(
-                f"Milvus at {self._settings['uri']} failed to {what}: {error.message}"
-            ) from error
+    def _ask(
+        self, what: str, call: Callable[..., Any], *arguments: Any, seconds: int | None = None, **more: Any
+    ) -> Any:
+        """Call the client; a server that cannot be reached is asked again, at growing intervals."""
+        end = time.monotonic() + _RETRY_SECONDS
+        pause = 0.25
+        while True:
+            try:
+                return call(*arguments, timeout=seconds or _CHANGE_SECONDS, **more)
+            except MilvusException as error:
+                if error.code == Status.CONNECT_FAILED and time.monotonic() + pause < end:
+                    time.sleep(pause)
+                    pause *= 2
+                    continue
+                reason = " ".join(str(error.message).split())[:300]
+                raise SearchError(f"Milvus at {self._kept.uri} failed to {what}: {reason}") from error
 
 
-def _connect(uri: str) -> Any:
-    # The client logs every failure with a traceback before it raises it; the error says it once.
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
-    # milvus-lite hangs up on a client that asks every few seconds, while it loads, whether it is still there.
-    patience = {} if "://" in uri else {"grpc.keepalive_time_ms": _NEVER}
-    try:
-        return MilvusClient(
-            uri=uri, token=os.environ.get("MILVUS_TOKEN", ""), timeout=30, grpc_options=patience
-        )
-    except (MilvusException, OSError, ValueError) as error:
-        raise SearchError(f"cannot connect to Milvus at {uri}: {error}") from error
+def choose_milvus(options: Mapping[str, Any]) -> None:
+    """Check the options of a new index; the server that they name may get the token.
+
+    Raises:
+        OptionError: an unknown option, or a malformed uri.
+        SearchError: the server does not answer.
+    """
+    uri = check_uri(check_options("milvus", options, OPTIONS)["uri"])
+    allow_server(uri)
+    connect(uri).close()
+
+
+def drop_collection(settings: Settings) -> None:
+    """Drop a collection; nothing to do where it is gone.
+
+    Raises:
+        SearchError: the server does not answer.
+    """
+    kept = MilvusSettings.model_validate(settings)
+    if is_local(kept.uri) and not Path(kept.uri).exists():
+        return
+    MilvusEngine(connect(kept.uri), kept).discard()

@@ -1,210 +1,339 @@
-"""An index on disk: which files there are, and how a change becomes visible all at once.
+"""The owner of an index directory: its file names, its lock, and how a change becomes visible all at once.
 
     INDEX/
       index.json              names the files below; replacing it is the moment a change takes place
       items-<n>.parquet       a manifest of the images, with the row of each in the vector file
       vectors-<n>.f32         float32 rows, appended to; rows past index.json's count are ignored
       engine-<n>.faiss        the engine's own file, where it has one
-      model/                  the model that made the vectors, so that new images can be embedded
+      model-<n>/              the model that made the vectors, so that new images can be embedded
+      outside-<n>.json        what the engine keeps elsewhere, e.g. a Milvus collection
+      .lock                   held while the index is changed
 
-Files are written and flushed first, then ``index.json`` is replaced, then the old files go. A reader that
-has the old files open keeps reading them. Nothing here is a pickle.
+A change holds the lock, reads ``index.json`` as it is then, writes and flushes new files, replaces
+``index.json``, and removes the old files. Readers take no lock: a reader that has the old files open can go
+on reading them, because nothing that ``index.json`` ever counted is rewritten. A killed change leaves files
+that nothing names; the next change removes them. Nothing here is a pickle.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import logging
+import re
 import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from happier.data import Manifest
+from happier.errors import HappierError, SearchError
+from happier.search.engine import (
+    Positions,
+    SearchEngine,
+    Settings,
+    VectorArray,
+    discard_outside,
+    open_engine,
+)
+from happier.search.index_json import FORMAT, HEAD_FILE, IndexHead, read_head, write_head
+from happier.search.items import read_items, write_items
+from happier.search.settings import check_settings
+from happier.search.vector_file import block_checksums, check_vectors_on_disk, open_vectors, write_vectors
+from happier.storage.atomic import remove_leftovers, sync
+from happier.storage.checksum import file_checksum
+from happier.storage.disk_errors import disk_errors
+from happier.storage.lock import LOCK_FILE, locked
+from happier.storage.records import Record, check_record, read_json, write_json
 
-from happier.errors import SearchError
-from happier.search.engine import Vectors
+if TYPE_CHECKING:
+    from happier.encoder import Encoder
 
-FORMAT = 1
-HEAD = "index.json"
+log = logging.getLogger(__name__)
+# "model" is that of format 1.
+_OURS = re.compile(r"(?:items|vectors|engine|model|outside)-(\d+)(?:\.[a-z0-9]+)?|model")
+_BEING_WRITTEN = re.compile(r"\.(.+)\.[^.]+\.part")
+# What killed builds of earlier versions left beside an index.
+_LEFT_BESIDE = re.compile(r"\.[a-z0-9_]{8}\.(?:old|vectors)")
 
 
-@dataclass(frozen=True)
-class Head:
-    """What ``index.json`` says.
+class IndexStore:
+    """An index directory.
 
     Attributes:
-        uid: random name of the index; with the generation it names one state of it.
-        generation: counts the changes.
-        rows: rows of the vector file that count.
-        dim: length of a vector.
-        fingerprint: of the model's weights.
-        root: folder that the images' relative paths are against.
-        engine: name of the engine.
-        options: the engine's options as given when the index was built.
-        settings: what the engine needs to be opened again.
-        items, vectors: file names.
-        model: name of the model's folder, or None.
+        directory: the place.
     """
 
-    uid: str
-    generation: int
-    rows: int
-    dim: int
-    fingerprint: str
-    root: str
-    engine: str
-    options: dict[str, Any]
-    settings: dict[str, Any]
-    items: str
-    vectors: str
-    model: str | None
-    format: int = field(default=FORMAT)
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory).absolute()
 
+    def head(self) -> IndexHead:
+        """What ``index.json`` says now.
 
-def read_head(directory: Path) -> Head:
-    """Read and check ``index.json``.
+        Raises:
+            SearchError: not an index, or a damaged one.
+        """
+        return read_head(self.directory)
 
-    Raises:
-        SearchError: not an index, or one of another format.
-    """
-    path = directory / HEAD
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SearchError(
-            f"no index at {directory}; build one with `happier index RUN MANIFEST -o {directory}`"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise SearchError(f"cannot read {path}: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise SearchError(f"{path} is not of format {FORMAT}; build the index again with this version")
-    try:
-        head = Head(**content)
-    except TypeError as error:
-        raise SearchError(f"{path} is damaged: {error}") from error
-    for name in (head.items, head.vectors, head.model or "model", head.settings.get("file", "engine")):
-        # Names, never paths: an index from elsewhere must not point outside itself.
-        if Path(name).name != name or name in (".", ".."):
-            raise SearchError(f"{path} names the file {name!r}, which is not a plain name inside the index")
-    return head
+    def vectors(self, head: IndexHead, *, trusted: IndexHead | None = None) -> VectorArray:
+        """The vectors ``[rows, D]``, mapped and compared with their checksums.
 
+        Args:
+            head: which.
+            trusted: a state whose blocks of the same file were compared already.
 
-def write_head(directory: Path, head: Head) -> None:
-    """Replace ``index.json``: the commit."""
-    handle, name = tempfile.mkstemp(dir=directory, prefix=f".{HEAD}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(asdict(head), file, indent=2, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(directory / HEAD)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    sync(directory)
+        Raises:
+            SearchError: the file is missing, too short or damaged.
+        """
+        path = self.directory / head.vectors
+        vectors = open_vectors(path, rows=head.rows, dim=head.dim)
+        if head.vector_checksums or head.format > 1:
+            same = trusted is not None and (trusted.uid, trusted.vectors) == (head.uid, head.vectors)
+            known = trusted.vector_checksums if same and trusted is not None else ()
+            check_vectors_on_disk(path, vectors, head.vector_checksums, trusted=known)
+        return vectors
 
+    def items(self, head: IndexHead) -> tuple[Manifest, Positions]:
+        """The images and the row of each in the vector file.
 
-def open_vectors(directory: Path, head: Head) -> Vectors:
-    """The vector file as a read-only array ``[rows, D]`` that is paged in as it is used.
+        Raises:
+            SearchError: the file is missing or damaged.
+        """
+        self._compare(head, head.items)
+        return read_items(self.directory / head.items, root=head.root, rows=head.rows)
 
-    Raises:
-        SearchError: the file is missing or too short.
-    """
-    path = directory / head.vectors
-    try:
-        return np.memmap(path, dtype=np.float32, mode="r", shape=(head.rows, head.dim))
-    except (OSError, ValueError) as error:
-        raise SearchError(
-            f"{path} is missing or shorter than {head.rows} rows: build the index again"
-        ) from error
+    def engine(self, head: IndexHead) -> SearchEngine:
+        """The engine.
 
+        Raises:
+            SearchError: its file is missing or damaged, or its server does not answer.
+        """
+        if "file" in head.settings:
+            self._compare(head, head.settings["file"])
+        return open_engine(head.engine, self.directory, head.settings)
 
-def append_vectors(path: Path, vectors: Vectors, *, after: int) -> None:
-    """Write rows behind the first ``after`` rows; what an interrupted addition left there is cut off.
+    def model(self, head: IndexHead) -> Path:
+        """Folder of the model.
 
-    Raises:
-        SearchError: the file has fewer rows than it should.
-    """
-    start = after * vectors.shape[1] * 4
-    with path.open("r+b" if after else "wb") as file:
-        if os.fstat(file.fileno()).st_size < start:
-            raise SearchError(f"{path} has fewer than {after} rows: build the index again")
-        file.truncate(start)
-        file.seek(start)
-        step = max(1, (16 << 20) // (4 * vectors.shape[1]))
-        for first in range(0, len(vectors), step):
-            file.write(np.ascontiguousarray(vectors[first : first + step], dtype="<f4").data)
-        file.flush()
-        os.fsync(file.fileno())
+        Raises:
+            SearchError: there is none, or its files are damaged.
+        """
+        if head.model is None:
+            raise SearchError("this index keeps no model: search by vector or by id")
+        for name in head.checksums:
+            if name.startswith(f"{head.model}/"):
+                self._compare(head, name)
+        return self.directory / head.model
 
-
-def sync(path: Path) -> None:
-    """Flush a file or a folder's entries to the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def remove_stale(directory: Path, head: Head) -> None:
-    """Remove the files of earlier states."""
-    keep = {head.items, head.vectors, head.settings.get("file"), HEAD}
-    for path in directory.iterdir():
-        ours = path.name.startswith(("items-", "vectors-", "engine-", f".{HEAD}."))
-        if ours and path.name not in keep and path.is_file():
-            path.unlink(missing_ok=True)
-
-
-@contextmanager
-def new_directory(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yield a folder to fill that becomes ``path`` when the block ends without an error.
-
-    Raises:
-        SearchError: something is already there and may not be replaced, or the place cannot be written to.
-    """
-    check_target(path, overwrite=overwrite)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
-    except OSError as error:
-        raise SearchError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        part.chmod(0o755)
-        yield part
-        for file in part.rglob("*"):
-            sync(file)
-        sync(part)
-        old = part.with_suffix(".old")
-        if path.exists():
-            path.rename(old)
+    def _compare(self, head: IndexHead, name: str) -> None:
+        """Compare a file with its checksum, where there is one."""
+        path = self.directory / name
+        expected = head.checksums.get(name)
+        if expected is None and head.format > 1:
+            raise SearchError(f"{self.directory / HEAD_FILE} is damaged: it has no checksum of {name}")
         try:
-            part.rename(path)
-        except OSError:
-            if old.exists():
-                old.rename(path)
-            raise
-        sync(path.parent)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+            if expected is not None and file_checksum(path) != expected:
+                raise SearchError(f"{path} is damaged: it differs from its checksum; build the index again")
+        except OSError as error:
+            raise SearchError(f"cannot read {path}: {error.strerror}; build the index again") from error
+
+    def check_target(self, *, overwrite: bool) -> None:
+        """See that a new index may be written here.
+
+        Raises:
+            SearchError: something is already there and may not be replaced.
+        """
+        path = self.directory
+        with disk_errors(path, error=SearchError):
+            if not path.exists() and not path.is_symlink():
+                return
+            if (path / HEAD_FILE).is_file():
+                if not overwrite:
+                    raise SearchError(f"{path} is already there; --overwrite replaces an index")
+                return
+            # Only ever write into a folder of our own: a mistyped path must not cost anybody a file.
+            if not path.is_dir() or not all(_unfinished(entry.name) for entry in path.iterdir()):
+                raise SearchError(f"{path} is already there; it is not an index")
+
+    @contextmanager
+    def changing(self, *, new: bool = False, overwrite: bool = False) -> Iterator[IndexChange]:
+        """Hold the lock and prepare a change; what it wrote is removed where the block fails.
+
+        Args:
+            new: write a whole index; else the index must be there.
+            overwrite: the new index may replace one.
+
+        Raises:
+            SearchError: there is no index to change, or the place is taken or cannot be written to.
+        """
+        if new:
+            self.check_target(overwrite=overwrite)
+        else:
+            self.head()  # do not make a folder for the lock where there is no index
+        made = not self.directory.exists()
+        with disk_errors(self.directory, error=SearchError), locked(self.directory):
+            base = None
+            try:
+                if new:
+                    self.check_target(overwrite=overwrite)
+                base = self._base(required=not new)
+                change = IndexChange(self, base, 1 + (base.generation if base else self._last_number()))
+                self._remove_leftovers(base)
+                yield change
+            except BaseException:
+                self._remove_leftovers(base)
+                if made and not (self.directory / HEAD_FILE).exists():
+                    with suppress(OSError):
+                        (self.directory / LOCK_FILE).unlink()
+                        self.directory.rmdir()
+                raise
+
+    def _base(self, *, required: bool) -> IndexHead | None:
+        try:
+            return self.head()
+        except SearchError:
+            if required:
+                raise
+            return None  # nothing there, or a damaged index that is being replaced
+
+    def _last_number(self) -> int:
+        """The highest generation that any file is named after: readers may still have it open."""
+        found = [_OURS.fullmatch(entry.name) for entry in self.directory.iterdir()]
+        return max((int(match[1]) for match in found if match and match[1]), default=0)
+
+    def _remove_leftovers(self, base: IndexHead | None) -> None:
+        """Remove what killed or failed changes left; a damaged index keeps its files until it is replaced."""
+        remove_leftovers(self.directory)
+        for entry in list(self.directory.iterdir()):
+            if being_written := _BEING_WRITTEN.fullmatch(entry.name):
+                remove_leftovers(self.directory / being_written[1])
+        there = (self.directory / HEAD_FILE).exists()
+        if base is not None or not there:
+            self.remove_stale()
+        if there:
+            start = f".{self.directory.name}"
+            for entry in list(self.directory.parent.iterdir()):
+                if entry.name.startswith(start) and _LEFT_BESIDE.fullmatch(entry.name[len(start) :]):
+                    shutil.rmtree(entry, ignore_errors=True)
+
+    def remove_stale(self) -> None:
+        """Remove all files that ``index.json`` does not name, and what they say is kept elsewhere."""
+        head = self.head() if (self.directory / HEAD_FILE).exists() else None
+        keep = {head.items, head.vectors, head.model, head.settings.get("file")} if head else set()
+        for path in list(self.directory.iterdir()):
+            if not _OURS.fullmatch(path.name) or path.name in keep:
+                continue
+            if path.name.startswith("outside-"):
+                self._discard_outside(path, head)
+            elif path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _discard_outside(self, path: Path, head: IndexHead | None) -> None:
+        """Remove an engine's data elsewhere unless it is in use; where that fails, leave it for next time."""
+        try:
+            note = check_record(read_json(path, error=SearchError), _Outside, path, error=SearchError)
+            if head is not None and head.settings.get("collection") == note.settings.get("collection"):
+                return
+            check_settings(note.engine, note.settings, path)
+            discard_outside(note.engine, note.settings)
+        except HappierError as error:
+            log.warning("%s: old data of the engine could not be removed yet: %s", self.directory, error)
+            return
+        path.unlink(missing_ok=True)
+
+    def note_outside(self, engine: str, settings: Settings) -> None:
+        """Remember what an engine keeps elsewhere, so that it is removed when nothing names it any more."""
+        taken = {path.name for path in self.directory.glob("outside-*.json")}
+        for name in taken:
+            if read_json(self.directory / name)["settings"].get("collection") == settings["collection"]:
+                return
+        number = next(number for number in count(1) if f"outside-{number}.json" not in taken)
+        note = _Outside(engine=engine, settings=settings)
+        write_json(note.model_dump(), self.directory / f"outside-{number}.json")
 
 
-def check_target(path: Path, *, overwrite: bool) -> None:
-    """See that an index may be written here.
+class _Outside(Record):
+    """What an engine keeps outside the index's directory."""
 
-    Raises:
-        SearchError: something is already there and may not be replaced.
+    engine: str
+    settings: dict[str, Any]
+
+
+class IndexChange:
+    """A change of an index, made under its lock.
+
+    Attributes:
+        store: the index directory.
+        base: the state that is changed; None for a new index, or where a damaged one is replaced.
+        generation: the number of the state that is being made.
     """
-    if not path.exists() and not path.is_symlink():
-        return
-    empty = path.is_dir() and not any(path.iterdir())
-    # Only ever replace what is an index: a mistyped path must not cost anybody a folder.
-    if not empty and not (overwrite and (path / HEAD).is_file()):
-        hint = "--overwrite replaces an index" if (path / HEAD).is_file() else "it is not an index"
-        raise SearchError(f"{path} is already there; {hint}")
+
+    def __init__(self, store: IndexStore, base: IndexHead | None, generation: int) -> None:
+        self.store = store
+        self.base = base
+        self.generation = generation
+
+    def write_vectors(self, vectors: VectorArray) -> tuple[str, list[str]]:
+        """Write a new vector file; its name and checksums."""
+        name = f"vectors-{self.generation}.f32"
+        write_vectors(self.store.directory / name, vectors, after=0)
+        return name, block_checksums(vectors)
+
+    def append_vectors(self, vectors: VectorArray) -> tuple[VectorArray, list[str]]:
+        """Write rows behind those of the present vector file; all its rows and their checksums."""
+        assert self.base is not None
+        path = self.store.directory / self.base.vectors
+        write_vectors(path, vectors, after=self.base.rows)
+        rows = self.base.rows + len(vectors)
+        everything = open_vectors(path, rows=rows, dim=self.base.dim)
+        known = self.base.vector_checksums
+        return everything, block_checksums(everything, known=known, known_rows=self.base.rows)
+
+    def write_items(self, manifest: Manifest, positions: Positions) -> str:
+        """Write the images; the name of their file."""
+        name = f"items-{self.generation}.parquet"
+        write_items(self.store.directory / name, manifest, positions)
+        return name
+
+    def write_model(self, encoder: Encoder) -> str:
+        """Write a copy of a model; the name of its folder."""
+        name = f"model-{self.generation}"
+        encoder.save_pretrained(self.store.directory / name)
+        return name
+
+    def write_engine(self, engine: SearchEngine) -> None:
+        """Write what the engine keeps in files."""
+        engine.write(self.store.directory, f"engine-{self.generation}")
+
+    def commit(self, head: IndexHead) -> IndexHead:
+        """Replace ``index.json``, then remove what it no longer names."""
+        directory = self.store.directory
+        names = [head.items]
+        if "file" in head.settings:
+            names.append(head.settings["file"])
+        if head.model is not None:
+            names += [f"{head.model}/{path.name}" for path in sorted((directory / head.model).iterdir())]
+        # A file that the present state names, too, keeps its checksum: it must not be vouched for anew.
+        known = self.base.checksums if self.base else {}
+        checksums = {}
+        for name in names:
+            if name not in known:
+                sync(directory / name)
+            checksums[name] = known.get(name) or file_checksum(directory / name)
+        head = head.model_copy(update={"format": FORMAT, "checksums": checksums})
+        if self.base is not None and "collection" in self.base.settings:
+            self.store.note_outside(self.base.engine, self.base.settings)
+        sync(directory)
+        write_head(directory, head)
+        self.base = head
+        self.store.remove_stale()
+        return head
+
+
+def _unfinished(name: str) -> bool:
+    """Whether this is what a killed build leaves in a new folder."""
+    part = _BEING_WRITTEN.fullmatch(name)
+    inside = part[1] if part else name
+    return inside in (LOCK_FILE, HEAD_FILE) or (inside != "model" and _OURS.fullmatch(inside) is not None)

@@ -1,32 +1,36 @@
-"""Rows of a manifest -> batches of images: from memory, or decoded by workers while the model works."""
+"""Rows of a manifest -> batches: images from memory or decoded by workers, or features that are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from happier.data import ImageDataset, Manifest, build_transform, collate
-from happier.training.augment import augment, draw, normalise, to_bytes
+from happier.data.augmentation import Augmentation, augment, draw, normalise, to_bytes
+from happier.data.input_config import IMAGENET, InputConfig
+from happier.encoder.backbone import backbone_input
 
 if TYPE_CHECKING:
     from happier.data import ImageTransform
+    from happier.encoder.features import Features
     from happier.training.config import TrainConfig
 
-__all__ = ["EvaluationBatches", "TrainingBatches"]
+__all__ = ["EvaluationBatches", "FeatureBatches", "TrainingBatches", "input_config"]
 
 _MEMORY_LIMIT = 2**30
-"""Bytes up to which small images are held in memory when nothing else is asked for."""
+"""Bytes up to which small images are held in memory by default."""
 
 
 class TrainingBatches:
     """Augmented images and their labels, one batch after another.
 
     What a batch holds depends on the seed, the epoch, the step and the rows alone: neither on the number of
-    workers nor on what came before, so that a run can stop and go on anywhere.
+    workers nor on what came before, so that a run can stop and resume anywhere.
 
     Args:
         manifest: the rows to train on.
@@ -38,15 +42,13 @@ class TrainingBatches:
     def __init__(
         self, manifest: Manifest, config: TrainConfig, *, rank: int = 0, world_size: int = 1
     ) -> None:
+        self.rows = manifest
         self.labels = torch.from_numpy(manifest.taxonomy().codes)
         self._config, self._rank, self._world = config, rank, world_size
         self._by_batch = config.transform.preset == "small"
-        test = build_transform(config.transform.preset, train=False, size=config.transform.size)
-        transform = (
-            _Bytes(test)
-            if self._by_batch
-            else build_transform(config.transform.preset, train=True, size=config.transform.size)
-        )
+        test, train = (_transform(config, train=train) for train in (False, True))
+        self._input = test.input_config
+        transform = _Bytes(test) if self._by_batch else train
         self._dataset = ImageDataset(manifest, None, transform, seed=config.seed)
         self._order = _Order()
         self._pixels: Tensor | None = None
@@ -60,7 +62,7 @@ class TrainingBatches:
             persistent_workers=config.data.workers > 0,
             collate_fn=collate,
             pin_memory=torch.cuda.is_available(),
-            # Its own, so that starting workers draws nothing from the generator that the model uses.
+            # A generator of its own, so that starting workers draws nothing from the one that the model uses.
             generator=torch.Generator(),
         )
 
@@ -81,7 +83,46 @@ class TrainingBatches:
         # Drawn for the whole batch of all ranks, so that any number of ranks sees the same images.
         draws = draw(self._config.seed, step, len(pixels) * self._world)
         own = draws[self._rank * len(pixels) : (self._rank + 1) * len(pixels)]
-        return augment(pixels, own, self._config.transform)
+        return augment(pixels, own, Augmentation.of(self._config.transform), self._input)
+
+
+class FeatureBatches:
+    """Features of a frozen backbone and their labels, one batch after another, from memory.
+
+    With augmented views each row of a batch is one of the views, or the image itself, drawn from the seed and
+    the step.
+
+    Args:
+        features: of the rows to train on.
+        seed: of the run.
+        rank: this process; it gets its part of each batch.
+        world_size: number of processes.
+
+    Attributes:
+        rows: that are trained on.
+        fingerprint: of what made the features.
+    """
+
+    def __init__(self, features: Features, seed: int, *, rank: int = 0, world_size: int = 1) -> None:
+        self.rows, self.fingerprint = features.manifest, features.fingerprint
+        self.labels = torch.from_numpy(self.rows.taxonomy().codes)
+        # [view, row, feature]
+        self._views = torch.from_numpy(np.stack([features.vectors, *features.views]))
+        self._seed, self._rank, self._world = seed, rank, world_size
+
+    def epoch(
+        self, epoch: int, batches: Sequence[list[int]], *, first_step: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features ``[B, F]`` and labels ``[B, L]`` of batches of rows; steps count from `first_step`."""
+        del epoch
+        for step, rows in enumerate(batches, start=first_step):
+            yield self._views[self._choose(step, len(rows)), rows], self.labels[rows]
+
+    def _choose(self, step: int, size: int) -> Tensor:
+        """The view of each row of this rank's part, drawn for the batch of all ranks."""
+        rng = np.random.default_rng((self._seed, step))
+        chosen = rng.integers(0, len(self._views), size * self._world)
+        return torch.from_numpy(chosen[self._rank * size : (self._rank + 1) * size])
 
 
 class EvaluationBatches:
@@ -93,7 +134,8 @@ class EvaluationBatches:
     """
 
     def __init__(self, manifest: Manifest, config: TrainConfig) -> None:
-        test = build_transform(config.transform.preset, train=False, size=config.transform.size)
+        test = _transform(config, train=False)
+        self._input = test.input_config
         self._batch_size, self._workers = config.evaluation.batch_size, config.data.workers
         self._dataset = ImageDataset(manifest, None, test)
         self._pixels: Tensor | None = None
@@ -108,10 +150,20 @@ class EvaluationBatches:
         rows = range(first, last)
         if self._pixels is not None:
             for start in rows[:: self._batch_size]:
-                yield normalise(self._pixels[start : min(start + self._batch_size, last)])
+                yield normalise(self._pixels[start : min(start + self._batch_size, last)], self._input)
             return
         for images, _, _ in _loader(self._dataset, rows, self._batch_size, self._workers):
             yield images
+
+
+def input_config(config: TrainConfig) -> InputConfig:
+    """Mean, standard deviation and the like of the images."""
+    return backbone_input(config.model.backbone) if config.transform.normalize == "backbone" else IMAGENET
+
+
+def _transform(config: TrainConfig, *, train: bool) -> ImageTransform:
+    options = config.transform
+    return build_transform(options.preset, train=train, size=options.size, input_config=input_config(config))
 
 
 class _Order:
@@ -136,7 +188,7 @@ class _Bytes:
         self.transform = transform
 
     def __call__(self, image: Tensor) -> Tensor:
-        return to_bytes(self.transform(image))
+        return to_bytes(self.transform(image), self.transform.input_config)
 
 
 def _fits_in_memory(manifest: Manifest, transform: ImageTransform, config: TrainConfig) -> bool:

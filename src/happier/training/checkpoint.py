@@ -1,10 +1,10 @@
-"""A run's state on disk: one explicit dictionary, written whole, never trusted.
+"""A run's state on disk: one explicit dictionary, written atomically, checked when loaded.
 
     checkpoint/last.ckpt        the newest state
     checkpoint/previous.ckpt    the one before it, used where the newest is damaged
     checkpoint/best.ckpt        the state with the best H-AP
 
-A file is written beside its place, synced and renamed, so a kill at any moment leaves a whole one. It is
+A file is written under a temporary name, synced and renamed, so a kill never leaves a partial one. It is
 loaded with ``weights_only``: loading runs no code from the file. A digest over all tensors finds damage that
 the format does not.
 """
@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import pickle
 import shutil
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from happier.atomic import atomic_file
-from happier.errors import CheckpointError
+from happier.errors import CheckpointError, DataError, first_line
+from happier.storage.atomic import atomic_file, remove_leftovers
+from happier.storage.regular_file import open_regular
 
 __all__ = ["Checkpoints"]
 
@@ -44,7 +43,7 @@ class Checkpoints:
         self.best = directory / "best.ckpt"
 
     def save(self, state: dict[str, Any], *, best: bool = False) -> None:
-        """Write the state as `last` (the former `last` becomes `previous`), and as `best` where it is.
+        """Write the state as `last` (the former `last` becomes `previous`), and as `best` if it is the best.
 
         Raises:
             CheckpointError: it cannot be written; the checkpoints before it are untouched.
@@ -54,18 +53,15 @@ class Checkpoints:
             with atomic_file(self.last) as part:
                 with part.open("wb") as file:
                     torch.save(sealed, file)
-                    file.flush()
-                    os.fsync(file.fileno())
                 if self.last.exists():
                     self.last.replace(self.previous)
             if best:
                 with atomic_file(self.best) as part:
                     shutil.copyfile(self.last, part)
-            _sync(self.directory)
         # torch's writer reports a full disk as RuntimeError.
-        except (OSError, RuntimeError) as error:
+        except (DataError, OSError, RuntimeError) as error:
             raise CheckpointError(
-                f"cannot write {self.last} ({_first_line(error)}); the checkpoints before it are intact: "
+                f"cannot write {self.last} ({first_line(error)}); the checkpoints before it are intact: "
                 "free some space, then run the same command again"
             ) from error
 
@@ -94,8 +90,8 @@ class Checkpoints:
 
     def clean(self) -> None:
         """Remove what killed writers left."""
-        for part in self.directory.glob(".*.part"):
-            part.unlink(missing_ok=True)
+        for path in (self.last, self.best):
+            remove_leftovers(path)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -105,10 +101,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         CheckpointError: it is cut short, changed, of another format, or holds more than data.
     """
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
-        raise CheckpointError(f"the checkpoint {path} is damaged ({_first_line(error)})") from error
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        with open_regular(path) as file:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+    # A damaged file can make the unpickler raise any exception.
+    except Exception as error:
+        raise CheckpointError(f"the checkpoint {path} is damaged ({first_line(error)})") from error
+    if not isinstance(state, dict) or not isinstance(state.get("format"), int) or state["format"] != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of this version of happier")
     del state["format"]
     if state.pop("digest", None) != _digest(state):
@@ -137,15 +135,3 @@ def _feed(digest: Any, value: Any) -> None:
             _feed(digest, item)
     else:
         digest.update(repr(value).encode())
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,12 +1,12 @@
 """Hydra overrides -> a checked `TrainConfig`; all faults at once, each with the nearest name.
 
-The groups are composed by Hydra. Values are then set one by one, so that every fault can be named: Hydra
+The groups are composed by Hydra. Values are then set one by one, so that every fault is reported: Hydra
 itself stops at the first. Sweeps (``-m``) run through Hydra's own sweeper and launcher.
 """
 
 from __future__ import annotations
 
-import difflib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from hydra import compose as hydra_compose
 from hydra import initialize_config_module
 from hydra import main as hydra_main
@@ -27,16 +28,18 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from happier.errors import ConfigError
+from happier.errors import ConfigError, did_you_mean, first_line
 from happier.losses import LOSSES
-from happier.training.config import TrainConfig, flatten
+from happier.training.config import RENAMED, TrainConfig, flatten
+
+log = logging.getLogger(__name__)
 
 __all__ = ["combinations", "compose", "quoted", "sweep"]
 
 _MODULE = "happier.conf"
 _NAME = "config"
 _GROUPS = ("data", "model", "loss", "optimizer", "transform", "sampler", "recipe")
-# Left out of a run's default name: the recipe and the loss open it, the others say nothing about the result.
+# Left out of a run's default name: it starts with the recipe and the loss, the others do not affect results.
 _NOT_IN_NAME = ("recipe", "loss", "run", "data.manifest", "data.workers", "training.tensorboard")
 # Options of losses that take Python objects, which a configuration cannot name.
 _OBJECTS = ("generator", "relevance")
@@ -55,8 +58,11 @@ def compose(overrides: Sequence[str]) -> TrainConfig:
     3
     """
     choices, values, faults = _parse(overrides)
-    config = _compose_groups(choices, faults)
+    config = _compose_groups(choices, faults, _recipe_for_device(choices, values))
     _apply_loss_defaults(config)
+    keys = {value.key_or_group for value in values}
+    if "training.epochs" in keys and "training.steps" not in keys:
+        config.training.steps = None
     for value in values:
         faults += _set(config, value.key_or_group, value.value())
     if faults:
@@ -64,7 +70,7 @@ def compose(overrides: Sequence[str]) -> TrainConfig:
     try:
         typed = cast(TrainConfig, OmegaConf.to_object(config))
     except OmegaConfBaseException as error:
-        raise _faulty([_first_line(error)]) from error
+        raise _faulty([first_line(error)]) from error
     if typed.run is None:
         typed = replace(typed, run=_run_name(typed, overrides))
     if faults := typed.faults():
@@ -91,7 +97,7 @@ def sweep(overrides: Sequence[str], run: Callable[[TrainConfig], None]) -> None:
 
 @contextmanager
 def _as_hydra_reads_it(arguments: list[str]) -> Iterator[None]:
-    """Hydra takes its arguments from the command line, and ends the process at errors unless told not to."""
+    """Hydra takes its arguments from the command line, and by default exits the process on errors."""
     before, sys.argv = sys.argv, arguments
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     try:
@@ -132,16 +138,37 @@ def _parse(overrides: Sequence[str]) -> tuple[list[Override], list[Override], li
     return choices, values, faults
 
 
-def _compose_groups(choices: Sequence[Override], faults: list[str]) -> DictConfig:
-    """Compose the groups that were chosen rightly; note the others."""
+def _recipe_for_device(choices: Sequence[Override], values: Sequence[Override]) -> str | None:
+    """The recipe that stands for ``folder``: a head on kept features where there is no GPU to fine-tune on.
+
+    What is said of ``model.train`` decides, where it is said.
+    """
+    recipe = [choice.value() for choice in choices if choice.key_or_group == "recipe"][-1:] or ["folder"]
+    if recipe != ["folder"]:
+        return None
+    said = [value.value() for value in values if value.key_or_group == "model.train"][-1:]
+    if said:
+        return "folder_head" if said == ["head"] else None
+    if torch.cuda.is_available():
+        log.warning("recipe=folder: there is a GPU, so all weights are trained; model.train=head is faster")
+        return None
+    log.warning(
+        "recipe=folder: there is no GPU, so a head is trained on features of the frozen network, which are "
+        "kept; model.train=all fine-tunes instead"
+    )
+    return "folder_head"
+
+
+def _compose_groups(choices: Sequence[Override], faults: list[str], recipe: str | None) -> DictConfig:
+    """Compose the groups with a valid choice, and this recipe if given; record the others as faults."""
     _register()
     if GlobalHydra.instance().is_initialized():  # inside a sweep
-        return _compose_initialized(choices, faults)
+        return _compose_initialized(choices, faults, recipe)
     with initialize_config_module(_MODULE, version_base="1.3"):
-        return _compose_initialized(choices, faults)
+        return _compose_initialized(choices, faults, recipe)
 
 
-def _compose_initialized(choices: Sequence[Override], faults: list[str]) -> DictConfig:
+def _compose_initialized(choices: Sequence[Override], faults: list[str], recipe: str | None) -> DictConfig:
     loader = GlobalHydra.instance().config_loader()
     good = []
     for choice in choices:
@@ -151,13 +178,20 @@ def _compose_initialized(choices: Sequence[Override], faults: list[str]) -> Dict
             good.append(f"{group}={wanted}")
         else:
             faults.append(
-                f"{group}={wanted} is unknown{_nearest(wanted, known)}; there are {', '.join(known)}"
+                f"{group}={wanted} is unknown{did_you_mean(wanted, known)}; there are {', '.join(known)}"
             )
-    return hydra_compose(_NAME, overrides=good)
+    if recipe is None:
+        return hydra_compose(_NAME, overrides=good)
+    config = hydra_compose(
+        _NAME,
+        overrides=[*(choice for choice in good if not choice.startswith("recipe=")), f"recipe={recipe}"],
+    )
+    config.recipe = "folder"
+    return config
 
 
 def _register() -> None:
-    """Tell Hydra of the types, and of one choice in the group loss for each loss of the registry."""
+    """Register the types with Hydra, and one choice in the group loss for each loss of the registry."""
     store = ConfigStore.instance()
     store.store(name="schema", node=TrainConfig)
     for name, entry in LOSSES.items():
@@ -172,7 +206,7 @@ def _apply_loss_defaults(config: DictConfig) -> None:
         if option not in config.loss:
             raise ConfigError(
                 f"recipe {config.recipe} sets loss_defaults.{config.loss.name}.{option}, which that loss "
-                f"does not have{_nearest(option, list(config.loss))}"
+                f"does not have{did_you_mean(option, list(config.loss))}"
             )
         config.loss[option] = value
     config.loss_defaults = {}
@@ -180,23 +214,26 @@ def _apply_loss_defaults(config: DictConfig) -> None:
         config.optimizer.merge_with(config.optimizer_defaults.get(config.loss.name, {}))
     except OmegaConfBaseException as error:
         raise ConfigError(
-            f"recipe {config.recipe} sets optimizer_defaults.{config.loss.name}: {_first_line(error)}"
+            f"recipe {config.recipe} sets optimizer_defaults.{config.loss.name}: {first_line(error)}"
         ) from error
     config.optimizer_defaults = {}
 
 
 def _set(config: DictConfig, key: str, value: Any) -> list[str]:
     """Set one value; returns what is wrong with it."""
+    if key in RENAMED:
+        log.warning("%s is now called %s", key, RENAMED[key])
+        key = RENAMED[key]
     known = list(flatten(OmegaConf.to_container(config, resolve=False)))
     if key not in known:
         group = key.split(".")[0]
         where = f" of loss={config.loss.name}" if group == "loss" else ""
-        return [f"unknown key {key}{where}{_nearest(key, known)}"]
+        return [f"unknown key {key}{where}{did_you_mean(key, known)}"]
     before = OmegaConf.select(config, key)
     try:
         OmegaConf.update(config, key, value, merge=False)
     except OmegaConfBaseException as error:
-        return [f"{key}={value}: {_first_line(error)}"]
+        return [f"{key}={value}: {first_line(error)}"]
     # The options of losses are typed by their defaults alone.
     if key.startswith("loss.") and not _same_kind(before, value):
         return [f"{key}={value}: must be {_kind(before)}, got {_kind(value)}"]
@@ -239,7 +276,7 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
     try:
         parsed = _parser().parse_overrides(list(overrides))
     except HydraException as error:
-        raise _faulty([_first_line(error)]) from error
+        raise _faulty([first_line(error)]) from error
     jobs: list[list[str]] = [[]]
     for override in parsed:
         if override.is_hydra_override():
@@ -258,14 +295,3 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
 def _faulty(faults: Sequence[str]) -> ConfigError:
     count = f"{len(faults)} faults" if len(faults) > 1 else "a fault"
     return ConfigError(f"the configuration has {count}: {'; '.join(faults)}")
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    if not near:  # the right word in another group: epochs -> training.epochs
-        near = [key for key in known if key.split(".")[-1] == name.split(".")[-1]][:1]
-    return f" (did you mean {near[0]}?)" if near else ""
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,14 +1,21 @@
-"""What a run is made of: one typed dataclass for each Hydra group, and the rules their values must keep."""
+"""What a run is made of: one typed dataclass for each Hydra group, and the rules for their values."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from omegaconf import OmegaConf
 
+from happier.data.augmentation import Augmentation
+from happier.data.transforms import PRESETS
+from happier.encoder import Head
+from happier.encoder.head import HEADS
 from happier.errors import ConfigError
+from happier.losses import LOSSES
 
 __all__ = [
     "DataConfig",
@@ -25,21 +32,95 @@ __all__ = [
     "to_yaml",
 ]
 
-OPTIMIZERS = ("adam", "adamw", "sgd")
-SAMPLERS = ("m_per_class", "hierarchical")
-PRECISIONS = ("fp32", "bf16", "fp16")
-# Keys that change where and how fast a run goes, never what comes out of it.
+# Keys that affect a run's location or speed, never its outcome.
 FREE_KEYS = frozenset(
     {
         "run",
-        "data.manifest",  # a run knows its rows and labels by their digest
+        "data.manifest",  # rows and labels are compared by their digest
         "data.workers",
         "data.in_memory",
+        "data.feature_folder",
         "training.checkpoint_minutes",
         "training.checkpoint_steps",
         "training.tensorboard",
     }
 )
+RENAMED: Final = {"loss.form": "loss.engine"}
+"""Keys that had another name in earlier versions."""
+
+
+class Rule(NamedTuple):
+    """What a value must be, in words and as a test."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def _between(low: float, high: float, *, above: bool = False, below: bool = False) -> Rule:
+    """A number from `low` to `high`; `above` and `below` exclude the ends. NaN is never valid."""
+    start = f"more than {low:g}" if above else f"{low:g} or more"
+    end = "" if high == math.inf else f" and below {high:g}" if below else f" and at most {high:,}"
+    finite = "" if high < math.inf else ", finite"
+
+    def holds(value: Any) -> bool:
+        return bool((low < value if above else low <= value) and (value < high if below else value <= high))
+
+    return Rule(f"{start}{end}{finite}", lambda value: holds(value) and value < math.inf)
+
+
+def _one_of(*names: str) -> Rule:
+    return Rule(f"one of {', '.join(names)}", lambda value: value in names)
+
+
+_COUNT, _POSITIVE_COUNT = _between(0, 2**31), _between(1, 2**31)
+_RATE, _POSITIVE = _between(0, math.inf), _between(0, math.inf, above=True)
+_OPTIMIZER = _one_of("adam", "adamw", "sgd")
+RULES: Final[dict[str, Rule]] = {
+    "seed": _between(0, 2**63 - 1),
+    "data.workers": _between(0, 1024),
+    "data.views": _between(0, 1000),
+    "model.dim": _between(1, 65_536),
+    "model.train": _one_of("all", "head"),
+    "model.head": _one_of(*HEADS),
+    "model.hidden": _between(1, 65_536),
+    "model.dropout": _between(0, 1, below=True),
+    "optimizer.name": _OPTIMIZER,
+    "optimizer.lr": _POSITIVE,
+    "optimizer.head_factor": _POSITIVE,
+    "optimizer.weight_decay": _RATE,
+    "optimizer.momentum": _RATE,
+    "optimizer.eta_min": _RATE,
+    "optimizer.proxies.name": _OPTIMIZER,
+    "optimizer.proxies.lr": _POSITIVE,
+    "optimizer.proxies.weight_decay": _RATE,
+    "optimizer.proxies.momentum": _RATE,
+    "optimizer.proxies.eta_min": _RATE,
+    "transform.preset": _one_of(*PRESETS),
+    "transform.size": _between(8, 4096),
+    "transform.normalize": _one_of("imagenet", "backbone"),
+    "transform.crop_scale": _between(0, 1, above=True),
+    "transform.crop_ratio": _between(1, 100),
+    "transform.rotate": _between(0, 360),
+    "transform.colour": _between(0, 1, below=True),
+    "sampler.name": _one_of("m_per_class", "hierarchical"),
+    "sampler.per_class": _POSITIVE_COUNT,
+    "sampler.batches_per_pair": _POSITIVE_COUNT,
+    "training.epochs": _POSITIVE_COUNT,
+    "training.steps": _POSITIVE_COUNT,
+    "training.batch_size": _between(2, 2**20),
+    "training.micro_batch": _POSITIVE_COUNT,
+    "training.warmup_epochs": _COUNT,
+    "training.precision": _one_of("fp32", "bf16", "fp16"),
+    "training.clip_norm": _POSITIVE,
+    "training.memory": _COUNT,
+    "training.log_every": _POSITIVE_COUNT,
+    "training.checkpoint_minutes": Rule("more than 0", lambda value: value > 0),
+    "training.checkpoint_steps": _POSITIVE_COUNT,
+    "evaluation.every": _COUNT,
+    "evaluation.batch_size": _between(1, 2**20),
+    "evaluation.patience": _POSITIVE_COUNT,
+}
+"""Rules for single values; an optional value may also be null."""
 
 
 @dataclass
@@ -54,6 +135,12 @@ class DataConfig:
     """Processes that decode images; none are started where the images fit in memory."""
     in_memory: bool | None = None
     """Hold the decoded images as bytes; by default where the preset is `small` and they take up to 1 GiB."""
+    features: str | None = None
+    """A .npy file of vectors, one for each row of the manifest, to train a head on; no image is read."""
+    feature_folder: str | None = None
+    """Where the features of a frozen backbone are kept; by default in the cache, shared by all runs."""
+    views: int = 0
+    """Augmented views of each image, beside the image itself, that a head is trained on."""
 
 
 @dataclass
@@ -65,6 +152,16 @@ class ModelConfig:
     pretrained: str | None = "imagenet"
     freeze_batch_norm: bool = True
     gradient_checkpointing: bool = False
+    train: str = "all"
+    """`all`, or `head`: the backbone stays as it came, and its features are computed once."""
+    head: str = "linear"
+    """`linear` (the paper's), or `mlp`: one hidden layer with GELU and dropout."""
+    hidden: int = Head.hidden
+    """Width of the hidden layer of `mlp`."""
+    dropout: float = Head.dropout
+    """Share of its hidden units that a step leaves out."""
+    start: str | None = None
+    """A run or saved model to start from: backbone and head are its own, as are their shapes."""
 
 
 @dataclass
@@ -96,19 +193,21 @@ class OptimizerConfig:
 
 @dataclass
 class TransformConfig:
-    """Which preprocessing; what stands below `size` shapes the augmentation of the preset `small`."""
+    """Which preprocessing; the fields below `size` control the augmentation of the preset `small`."""
 
     preset: str = "sop"
     size: int | None = None
-    crop_scale: float = 0.6
+    normalize: str = "imagenet"
+    """Mean and standard deviation of pixels: ``imagenet``, or ``backbone`` for those of its training."""
+    crop_scale: float = Augmentation.crop_scale
     """Smallest share of the area that a random crop keeps."""
-    crop_ratio: float = 1.2
+    crop_ratio: float = Augmentation.crop_ratio
     """Largest stretch of a random crop."""
-    rotate: float = 0.0
+    rotate: float = Augmentation.rotate
     """Largest turn in degrees."""
-    flip: bool = False
+    flip: bool = Augmentation.flip
     """Mirror half of the images."""
-    colour: float = 0.2
+    colour: float = Augmentation.colour
     """Largest relative change of brightness, contrast and of each channel."""
 
 
@@ -127,15 +226,17 @@ class TrainingConfig:
     """The loop."""
 
     epochs: int = 75
+    steps: int | None = None
+    """Steps of the whole run, in the place of epochs; few classes make the batch as small as they fill."""
     batch_size: int = 256
     """Images of a step over all ranks."""
     micro_batch: int | None = None
     """Images held with their graph at a time on a rank; the gradient is that of the full batch."""
     warmup_epochs: int = 0
-    """Epochs at the start with a frozen backbone, during which the schedules wait."""
+    """Epochs at the start with a frozen backbone; the schedules start after them."""
     precision: str = "fp32"
     clip_norm: float | None = None
-    """Largest norm of the encoder's gradient, longer ones are cut to it; the proxies' is left as it is."""
+    """Clip the encoder's gradient to this norm; the proxies' gradient is not clipped."""
     memory: int = 0
     """Embeddings of earlier batches that the loss also compares with."""
     log_every: int = 10
@@ -192,60 +293,31 @@ class TrainConfig:
 
     def faults(self) -> list[str]:
         """Every rule that a value breaks, in one line each."""
-        found: list[str] = []
-
-        def rule(holds: bool, key: str, text: str) -> None:
-            if not holds:
-                found.append(f"{key} must be {text}, got {_get(self, key)!r}")
-
-        def one_of(key: str, known: tuple[str, ...]) -> None:
-            rule(_get(self, key) in known, key, f"one of {', '.join(known)}")
-
-        training, optimizer = self.training, self.optimizer
+        values = flatten(self)
+        found = [
+            f"{key} must be {rule.text}, got {values[key]!r}"
+            for key, rule in RULES.items()
+            if values[key] is not None and not rule.holds(values[key])
+        ]
+        for key, value in values.items():
+            if key.startswith("loss.") and isinstance(value, float) and not math.isfinite(value):
+                found.append(f"{key} must be a finite number, got {value!r}")
         if self.data.manifest is None and self.data.name is None:
             found.append(
                 "data.manifest must name a manifest (see `happier data import` and `happier data fetch`)"
             )
-        rule(self.data.workers >= 0, "data.workers", "0 or more")
-        rule(self.model.dim >= 1, "model.dim", "1 or more")
-        one_of("optimizer.name", OPTIMIZERS)
-        one_of("optimizer.proxies.name", OPTIMIZERS)
-        for key in ("optimizer.lr", "optimizer.proxies.lr", "optimizer.head_factor"):
-            rule(_get(self, key) > 0, key, "more than 0")
-        for key in ("weight_decay", "momentum", "eta_min"):
-            rule(_get(optimizer, key) >= 0, f"optimizer.{key}", "0 or more")
-            rule(_get(optimizer.proxies, key) >= 0, f"optimizer.proxies.{key}", "0 or more")
-        rule(self.transform.size is None or self.transform.size >= 8, "transform.size", "8 or more")
-        rule(0 < self.transform.crop_scale <= 1, "transform.crop_scale", "more than 0 and at most 1")
-        rule(self.transform.crop_ratio >= 1, "transform.crop_ratio", "1 or more")
-        rule(0 <= self.transform.colour < 1, "transform.colour", "0 or more and below 1")
+        if self.model.train != "head" and (self.data.features or self.data.views):
+            found.append("data.features and data.views are for model.train=head")
+        if self.data.features and self.data.views:
+            found.append("data.views must be 0 with data.features: vectors cannot be augmented")
         if self.data.in_memory and self.transform.preset != "small":
             found.append("data.in_memory must be left out unless transform.preset is small")
-        one_of("sampler.name", SAMPLERS)
-        rule(self.sampler.per_class >= 1, "sampler.per_class", "1 or more")
-        rule(self.sampler.batches_per_pair >= 1, "sampler.batches_per_pair", "1 or more")
-        rule(training.epochs >= 1, "training.epochs", "1 or more")
-        rule(training.batch_size >= 2, "training.batch_size", "2 or more")
-        rule(training.micro_batch is None or training.micro_batch >= 1, "training.micro_batch", "1 or more")
-        rule(
-            0 <= training.warmup_epochs < max(training.epochs, 1),
-            "training.warmup_epochs",
-            f"0 or more and below training.epochs ({training.epochs})",
-        )
-        one_of("training.precision", PRECISIONS)
-        rule(training.clip_norm is None or training.clip_norm > 0, "training.clip_norm", "more than 0")
-        rule(training.memory >= 0, "training.memory", "0 or more")
-        rule(training.log_every >= 1, "training.log_every", "1 or more")
-        rule(training.checkpoint_minutes > 0, "training.checkpoint_minutes", "more than 0")
-        rule((training.checkpoint_steps or 1) >= 1, "training.checkpoint_steps", "1 or more")
-        rule(self.evaluation.every >= 0, "evaluation.every", "0 or more")
-        rule(self.evaluation.batch_size >= 1, "evaluation.batch_size", "1 or more")
-        rule((self.evaluation.patience or 1) >= 1, "evaluation.patience", "1 or more")
+        if self.training.warmup_epochs >= max(self.training.epochs, 1):
+            found.append(
+                f"training.warmup_epochs must be below training.epochs ({self.training.epochs}), "
+                f"got {self.training.warmup_epochs!r}"
+            )
         return found
-
-
-def _get(config: Any, key: str) -> Any:
-    return flatten(config)[key]
 
 
 def flatten(config: Any) -> dict[str, Any]:
@@ -274,8 +346,16 @@ def to_yaml(config: TrainConfig) -> str:
 
 
 def differences(stored: Any, asked: Any) -> list[str]:
-    """What stands differently in two configurations, but for the keys that do not change the outcome."""
-    before, after = flatten(stored), flatten(asked)
+    """What differs between two configurations, except for keys that do not change the outcome.
+
+    A key that an older stored one lacks counts as its current default.
+    """
+    after = flatten(asked)
+    before = {RENAMED.get(key, key): value for key, value in flatten(stored).items()}
+    loss = LOSSES.get(str(after.get("loss.name")))
+    options = loss.options if loss is not None else {}
+    defaults = {**flatten(TrainConfig()), **{f"loss.{name}": value for name, value in options.items()}}
+    before = {**{key: defaults[key] for key in after.keys() & defaults.keys()}, **before}
     return [
         f"{key} was {before.get(key)!r}, is {after.get(key)!r}"
         for key in sorted(before.keys() | after.keys())

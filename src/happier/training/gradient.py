@@ -76,6 +76,6 @@ def batch_gradient(
 
 
 def seed_everything_at(seed: int, step: int, rank: int, part: int) -> None:
-    """Make what the network draws a function of these numbers: there is no state to save and restore."""
+    """Seed the network's random draws from these numbers: there is no state to save and restore."""
     mixed = np.random.SeedSequence((seed, step, rank, part)).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(mixed))

@@ -1,88 +1,73 @@
-"""A run's directory: which configuration it belongs to, and what is stored of it.
-
-config.yaml           the configuration, complete
-metrics.jsonl         one line per logged step and per evaluation
-checkpoint/           last, previous, best
-model.safetensors     the best encoder so far, with model.json and a model card
-tensorboard/
-"""
+"""A configuration -> the run directory that it belongs to, trained by one command at a time."""
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError  # type: ignore[import-untyped]
-
-from happier.atomic import atomic_file
-from happier.errors import ConfigError, TrainingError
+from happier import distributed
+from happier.errors import BusyError, ConfigError, TrainingError
+from happier.runs.run_directory import RunDirectory
+from happier.storage.atomic import remove_leftovers
+from happier.storage.disk_errors import disk_errors
 from happier.training.config import TrainConfig, differences, to_yaml
 
-__all__ = ["open_run", "read_config", "writing_to"]
-
-CONFIG_FILE = "config.yaml"
+__all__ = ["open_run", "run_for_training"]
 
 
-def open_run(config: TrainConfig) -> Path:
-    """Make the run's directory, or check that the one there belongs to this configuration.
+def open_run(config: TrainConfig) -> RunDirectory:
+    """Make the run's directory, or check that an existing one belongs to this configuration.
 
     Raises:
         ConfigError: the directory holds a run of another configuration, or something else.
+        TrainingError: the directory cannot be written.
     """
-    directory = config.run_dir
-    if (directory / CONFIG_FILE).is_file():
-        if differ := differences(read_config(directory), asdict(config)):
-            raise ConfigError(
-                f"{directory} holds a run of another configuration: {'; '.join(differ)}; "
-                "choose another directory with run=DIR, or remove this one"
-            )
-        return directory
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ConfigError(f"{directory} is there and is not a run; choose another directory with run=DIR")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot make the directory of the run, {directory}: {error.strerror}") from error
-    with atomic_file(directory / CONFIG_FILE) as part:
-        part.write_text(to_yaml(config))
-    return directory
+    run = _checked(config)
+    if not run.has_config:
+        with disk_errors(run.path, error=TrainingError):
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.write_config(to_yaml(config))
+    return run
 
 
 @contextmanager
-def writing_to(directory: Path) -> Iterator[None]:
-    """Turn a full disk, or one that cannot be written to, into an error that says what to do.
+def run_for_training(config: TrainConfig) -> Iterator[RunDirectory]:
+    """The run's directory, as `open_run` gives it, locked by the first rank until the block ends.
+
+    What a killed process left half-written is removed.
 
     Raises:
-        TrainingError: in the place of the system's own error.
+        BusyError: another command is training there.
+        ConfigError, TrainingError: see `open_run`.
     """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO):
-            raise
-        raise TrainingError(
-            f"cannot write to {directory} ({error.strerror}); the last checkpoint is intact: free some "
-            "space, then run the same command again"
-        ) from error
+    with ExitStack() as held:
+
+        def lock_and_open() -> None:
+            run = _checked(config)  # first: nothing is written into a directory that is not a run
+            with disk_errors(run.path, error=TrainingError):
+                try:
+                    held.enter_context(run.locked(wait=False))
+                except BusyError as error:
+                    raise BusyError(f"{error}, or choose another directory with run=DIR") from None
+                open_run(config)
+                for file in (run.config_file, run.weights_file, run.settings_file, run.model_card):
+                    remove_leftovers(file)
+
+        distributed.on_first_rank(lock_and_open)
+        yield RunDirectory(config.run_dir)
 
 
-def read_config(directory: Path) -> dict[str, Any]:
-    """The configuration of a run as plain data.
-
-    Raises:
-        ConfigError: there is none, or it is not YAML.
-    """
-    path = directory / CONFIG_FILE
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, ValueError, OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"cannot read {path} ({error})") from error
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} does not hold a configuration")
-    return {str(key): value for key, value in content.items()}
+def _checked(config: TrainConfig) -> RunDirectory:
+    """The run's directory, which is free or holds a run of this configuration."""
+    run = RunDirectory(config.run_dir)
+    with disk_errors(run.path, error=TrainingError):
+        if run.has_config:
+            if differ := differences(run.read_config(), asdict(config)):
+                raise ConfigError(
+                    f"{run.path} holds a run of another configuration: {'; '.join(differ)}; "
+                    "choose another directory with run=DIR, or remove this one"
+                )
+        elif not run.is_free:
+            raise ConfigError(f"{run.path} exists and is not a run; choose another directory with run=DIR")
+    return run

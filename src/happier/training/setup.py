@@ -9,20 +9,36 @@ from typing import Any, Final
 
 import numba
 import numpy as np
-import numpy.typing as npt
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import nn
 
+from happier.arrays import IntArray
 from happier.data import HierarchicalBatchSampler, Manifest, MPerClassBatchSampler
-from happier.encoder import Encoder
+from happier.data.input_config import IMAGENET
+from happier.encoder import Encoder, Head
+from happier.encoder.backbone import VECTORS_PREFIX
+from happier.encoder.features import Features
 from happier.errors import ConfigError
 from happier.losses import CrossBatchMemory, build_loss
+from happier.runs.run_features import FeatureSource, split_rows
 from happier.taxonomy import Taxonomy
+from happier.training.batches import FeatureBatches, TrainingBatches, input_config
 from happier.training.config import TrainConfig
+from happier.training.validation import Validation
+from happier.vectors.image_pass import PassOptions
 
-__all__ = ["build_criterion", "build_encoder", "build_fabric", "build_sampler", "with_manifest"]
+__all__ = [
+    "build_batches",
+    "build_criterion",
+    "build_encoder",
+    "build_fabric",
+    "build_sampler",
+    "with_data_size",
+    "with_manifest",
+    "with_start",
+]
 
 _PRECISION: Final[dict[str, Any]] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -32,7 +48,7 @@ def build_fabric(config: TrainConfig) -> Any:
     _start_numba()
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
-    # A backbone that is frozen during warm-up takes no part in the backward pass.
+    # A backbone that is frozen during warm-up is not part of the backward pass.
     strategy = DDPStrategy(find_unused_parameters=config.training.warmup_epochs > 0) if world > 1 else "auto"
     fabric = Fabric(
         devices=local,
@@ -48,7 +64,7 @@ def _start_numba() -> None:
     """Start the compiled losses' threads now, so that every step runs with the same number of threads.
 
     When they first start they set the number of OpenMP threads for the whole process: torch would compute the
-    first step of every process, and only that, with another number, and round otherwise.
+    first step of every process, and only that, with another number, and round differently.
     """
     threads = torch.get_num_threads()
     numba.get_num_threads()
@@ -67,8 +83,66 @@ def with_manifest(config: TrainConfig, fabric: Any) -> TrainConfig:
     return replace(config, data=replace(config.data, manifest=str(path.absolute())))
 
 
+def with_start(config: TrainConfig) -> TrainConfig:
+    """The same configuration with the network of the model that it starts from, or of its vectors.
+
+    Raises:
+        CheckpointError: there is no such model.
+        InputError: the vectors cannot be read.
+    """
+    transform = config.transform
+    if config.model.start is not None:
+        start = Encoder.from_pretrained(config.model.start)
+        head = start.head_shape
+        known = start.input_config.mean == IMAGENET.mean and start.input_config.std == IMAGENET.std
+        transform = replace(transform, normalize="imagenet" if known else "backbone")
+        model = replace(
+            config.model,
+            backbone=start.backbone_name,
+            dim=start.dim,
+            head=head.kind,
+            hidden=head.hidden,
+            dropout=head.dropout,
+            pretrained=None,
+        )
+    elif config.data.features is not None:
+        features = Features.from_array(config.data.features, Manifest.read(str(config.data.manifest)))
+        width = features.vectors.shape[1]
+        model = replace(config.model, backbone=f"{VECTORS_PREFIX}{width}", pretrained=None)
+    else:
+        return config
+    return replace(config, model=model, transform=transform)
+
+
+def with_data_size(config: TrainConfig, labels: IntArray, fabric: Any) -> TrainConfig:
+    """The same configuration with as many epochs as make the steps that are asked for, if any are.
+
+    The batch is made as small as the classes fill; there are ten evaluations at most.
+
+    Raises:
+        ConfigError: there are too few classes to train on.
+    """
+    training, evaluation = config.training, config.evaluation
+    if training.steps is None:
+        return config
+    portion = config.sampler.per_class * fabric.world_size
+    classes = len(np.unique(labels, axis=0))
+    if classes < 2 * fabric.world_size:
+        raise ConfigError(f"training needs images of at least {2 * fabric.world_size} classes, got {classes}")
+    fitting = classes // fabric.world_size * portion
+    training = replace(training, batch_size=min(training.batch_size, fitting))
+    config = replace(config, training=training)
+    epochs = -(-training.steps // len(build_sampler(config, labels, fabric)))  # type: ignore[operator]
+    every = evaluation.every and max(evaluation.every, -(-epochs // 10))
+    return replace(
+        config,
+        training=replace(training, epochs=epochs),
+        evaluation=replace(evaluation, every=every),
+    )
+
+
 def build_encoder(config: TrainConfig, manifest: Manifest, fabric: Any) -> Encoder:
-    """The encoder, checked against what the loop will ask of it.
+    """The encoder, checked against the requirements of the loop.
 
     Raises:
         ConfigError: micro batches with a batch norm that is trained.
@@ -79,10 +153,17 @@ def build_encoder(config: TrainConfig, manifest: Manifest, fabric: Any) -> Encod
         pretrained=config.model.pretrained,
         transform=config.transform.preset,
         image_size=config.transform.size,
+        input_config=input_config(config),
         freeze_batch_norm=config.model.freeze_batch_norm,
         gradient_checkpointing=config.model.gradient_checkpointing,
         level_names=manifest.levels,
+        head=Head(config.model.head, config.model.hidden, config.model.dropout),
     )
+    if config.model.start is not None:
+        encoder.load_state_dict(Encoder.from_pretrained(config.model.start).state_dict())
+    if config.model.train == "head":
+        encoder.train_backbone(False)
+        return encoder
     share = config.training.batch_size // fabric.world_size
     if encoder.trains_batch_norm():
         if config.training.micro_batch is not None and config.training.micro_batch < share:
@@ -98,8 +179,39 @@ def build_encoder(config: TrainConfig, manifest: Manifest, fabric: Any) -> Encod
     return encoder
 
 
+def build_batches(
+    config: TrainConfig, manifest: Manifest, encoder: Encoder, fabric: Any, validation: Validation | None
+) -> TrainingBatches | FeatureBatches:
+    """What is trained on: images, or kept features, which are then given to the validation, too.
+
+    Raises:
+        ImageError: an image cannot be read.
+    """
+    place = {"rank": fabric.global_rank, "world_size": fabric.world_size}
+    if config.model.train == "all":
+        return TrainingBatches(manifest.select("train"), config, **place)
+    source = FeatureSource(
+        config.data.features,
+        config.data.feature_folder,
+        config.data.views,
+        PassOptions(config.evaluation.batch_size, config.data.workers),
+    )
+    evaluated = [] if validation is None else list(validation.rows.splits)
+    found = source.features(encoder.to(fabric.device), manifest, sorted({"train", *evaluated}))
+    if validation is not None:
+        validation.use(found.vectors[split_rows(found.manifest, evaluated)])
+    rows = split_rows(found.manifest, ["train"])
+    trained = Features(
+        found.vectors[rows],
+        found.manifest.take(rows),
+        found.fingerprint,
+        tuple(view[rows] for view in found.views),
+    )
+    return FeatureBatches(trained, config.seed, **place)
+
+
 def build_criterion(config: TrainConfig, taxonomy: Taxonomy, fabric: Any) -> nn.Module:
-    """The loss, with the memory of earlier batches where one is asked for."""
+    """The loss, with a memory of earlier batches if one is configured."""
     options = {key: value for key, value in config.loss.items() if key != "name"}
     loss = build_loss(str(config.loss["name"]), taxonomy=taxonomy, dim=config.model.dim, **options)
     criterion = CrossBatchMemory(loss, config.training.memory) if config.training.memory else loss
@@ -107,7 +219,7 @@ def build_criterion(config: TrainConfig, taxonomy: Taxonomy, fabric: Any) -> nn.
 
 
 def build_sampler(
-    config: TrainConfig, labels: npt.NDArray[np.int64], fabric: Any
+    config: TrainConfig, labels: IntArray, fabric: Any
 ) -> MPerClassBatchSampler | HierarchicalBatchSampler:
     """The batches of this rank."""
     if config.sampler.name == "hierarchical":

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as notes to be read between two steps."""
+"""Defer SIGTERM and SIGINT to the end of a step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["noted_signals"]
+__all__ = ["deferred_signals"]
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def noted_signals() -> Iterator[list[str]]:
-    """Give a list that the names of signals are put into; a second Ctrl-C stops at once.
+def deferred_signals() -> Iterator[list[str]]:
+    """Collect the names of received signals in a list; a second Ctrl-C stops at once.
 
-    Only the main thread may handle signals: elsewhere they act as ever.
+    Only the main thread may handle signals: in other threads nothing changes.
     """
     received: list[str] = []
 

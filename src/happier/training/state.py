@@ -1,4 +1,4 @@
-"""What a run must remember to go on to the same last bit.
+"""What a run must remember to continue to the same last bit.
 
 Whatever is random is drawn from (seed, epoch, step), and the schedules are functions of the step. So the
 state is the position, the weights, the optimisers and the loss scale; torch's generator is kept beside them.
@@ -8,47 +8,50 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from dataclasses import asdict, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from happier.data import Manifest
 from happier.errors import CheckpointError, OptionError
+from happier.training.batches import FeatureBatches, TrainingBatches
 from happier.training.checkpoint import Checkpoints
-from happier.training.config import TrainConfig
+from happier.training.optimization import load_optimizer, trained_part
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from happier.data import HierarchicalBatchSampler, MPerClassBatchSampler
+    from happier.encoder import Encoder
+    from happier.training.config import TrainConfig
+    from happier.training.optimization import Optimizers
+    from happier.training.validation import Validation
 
 __all__ = ["Position", "RunState"]
 
+Count = Annotated[int, Field(ge=0)]
 
-@dataclass
+
+@dataclass(config=ConfigDict(strict=True))
 class Position:
-    """Where a run stands."""
+    """Position of a run; types are checked on construction."""
 
-    step: int = 0
-    epoch: int = 0
+    step: Count = 0
+    epoch: Count = 0
     """Epochs that are done."""
-    done: int = 0
-    """Batches of the epoch after those that are done."""
+    done: Count = 0
+    """Batches done in the current epoch."""
     best: float = -math.inf
-    best_epoch: int = 0
-    best_metrics: dict[str, float] = field(default_factory=dict)
-    stale: int = 0
+    best_epoch: Count = 0
+    best_metrics: dict[str, int | float] = field(default_factory=dict)
+    stale: Count = 0
     """Evaluations since the best."""
-    log_size: int = 0
+    log_size: Count = 0
     """Bytes of metrics.jsonl that belong to what is done."""
-
-
-class Stateful(Protocol):
-    """A module or an optimiser."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Its state as plain data."""
-        ...
-
-    def load_state_dict(self, state_dict: dict[str, Any], /) -> Any:
-        """Take the state."""
-        ...
 
 
 class RunState:
@@ -56,23 +59,39 @@ class RunState:
 
     Args:
         config: of the run.
-        manifest: the rows it trains on; a run does not go on with others.
+        batches: what it trains on; a run does not continue with other rows, or with another backbone's
+            features.
+        encoder: what is trained.
+        criterion: the loss.
         sampler: of the batches.
-        scaler: the precision plugin, which holds the loss scale of fp16.
-        parts: by name, what else has a state: encoder, criterion, optimisers.
+        optimizers: of encoder and proxies.
+        fabric: its precision holds the loss scale of fp16.
+        validation: its rows must stay the same too; None where nothing is evaluated.
     """
 
     def __init__(
         self,
         config: TrainConfig,
-        manifest: Manifest,
-        sampler: Any,
-        scaler: Stateful,
-        **parts: Stateful | None,
+        batches: TrainingBatches | FeatureBatches,
+        encoder: Encoder,
+        criterion: nn.Module,
+        sampler: MPerClassBatchSampler | HierarchicalBatchSampler,
+        optimizers: Optimizers,
+        fabric: Any,
+        validation: Validation | None,
     ) -> None:
-        self._config, self._sampler, self._scaler = config, sampler, scaler
-        self._parts = {name: part for name, part in parts.items() if part is not None}
-        self._data = _identity(manifest)
+        self.config, self.encoder = config, encoder
+        self.steps = optimizers.schedule.steps
+        self._sampler, self._scaler = sampler, fabric.strategy.precision
+        self._modules = {"encoder": trained_part(encoder, config), "criterion": criterion}
+        self._optimizers = {"optimizer": optimizers.of_encoder}
+        if optimizers.of_proxies is not None:
+            self._optimizers["proxy_optimizer"] = optimizers.of_proxies
+        self._data = {"data": _identity(batches.rows, "path")}
+        if isinstance(batches, FeatureBatches):
+            self._data["features"] = batches.fingerprint
+        if validation is not None:
+            self._data["evaluated_data"] = _identity(validation.rows, "path", "split", "set", "id")
         self.position = Position()
 
     def state_dict(self) -> dict[str, Any]:
@@ -80,42 +99,74 @@ class RunState:
         at = self.position
         return {
             "position": asdict(at),
-            "config": asdict(self._config),
-            "data": self._data,
+            "config": asdict(self.config),
+            **self._data,
             "sampler": {**self._sampler.state_dict(done=at.done), "epoch": at.epoch},
             "scaler": self._scaler.state_dict(),
             "rng": torch.get_rng_state(),
-            **{name: part.state_dict() for name, part in self._parts.items()},
+            **{name: module.state_dict() for name, module in self._modules.items()},
+            **{name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
         }
 
     def resume(self, checkpoints: Checkpoints) -> bool:
         """Take the newest whole checkpoint, if there is one.
 
         Raises:
-            CheckpointError: it is of other data, or damaged with none before it.
+            CheckpointError: it is of other data, does not fit, or is damaged with none before it.
         """
         state = checkpoints.load()
         if state is None:
             return False
-        if state["data"] != self._data:
-            raise CheckpointError(
-                f"the images or labels are not those that {checkpoints.last} was trained on; train into "
-                "another directory with run=DIR, or bring back the manifest"
-            )
+        self._check(state, checkpoints.last)
         try:
             self._sampler.load_state_dict(state["sampler"])
-            for name, part in self._parts.items():
-                part.load_state_dict(state[name])
-        except (KeyError, RuntimeError, ValueError, OptionError) as error:
-            raise CheckpointError(f"{checkpoints.last} does not fit this configuration: {error}") from error
-        self._scaler.load_state_dict(state["scaler"])
-        torch.set_rng_state(state["rng"])
-        self.position = Position(**state["position"])
+            for name, module in self._modules.items():
+                module.load_state_dict(state[name])
+            for name, optimizer in self._optimizers.items():
+                load_optimizer(optimizer, state[name])
+            self._scaler.load_state_dict(state["scaler"])
+            torch.set_rng_state(state["rng"])
+            self.position = Position(**state["position"])
+        except (
+            AttributeError,
+            KeyError,
+            IndexError,
+            OptionError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
+            reason = " ".join(str(error).split())
+            raise CheckpointError(
+                f"{checkpoints.last} does not fit this configuration: {reason[:300]}"
+            ) from error
         return True
 
+    def _check(self, state: dict[str, Any], path: Path) -> None:
+        """Fail where parts are missing, or where the rows are others."""
+        expected = {"position", "data", "sampler", "scaler", "rng", *self._modules, *self._optimizers}
+        if missing := sorted(expected - state.keys()):
+            raise CheckpointError(f"the checkpoint {path} lacks {', '.join(missing)}")
+        for name, identity in self._data.items():
+            # Checkpoints of earlier versions say nothing about the rows that are evaluated.
+            if state.get(name, identity) == identity:
+                continue
+            if name == "features":
+                raise CheckpointError(
+                    f"the features are not of the backbone, or the array, that {path} was trained on; train "
+                    "into another directory with run=DIR, or bring back the weights"
+                )
+            what = "trained on" if name == "data" else "evaluated on"
+            raise CheckpointError(
+                f"the images or labels are not those that {path} was {what}; train into another "
+                "directory with run=DIR, or bring back the manifest"
+            )
 
-def _identity(manifest: Manifest) -> str:
+
+def _identity(manifest: Manifest, *columns: str) -> str:
+    """A digest of the labels and of these columns, where the manifest has them."""
     digest = hashlib.sha256(manifest.labels().tobytes())
-    for path in manifest.table["path"]:
-        digest.update(str(path).encode() + b"\0")
+    for column in columns:
+        for value in manifest.table.get(column, ()):
+            digest.update(str(value).encode() + b"\0")
     return digest.hexdigest()

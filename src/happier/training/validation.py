@@ -1,16 +1,20 @@
-"""The encoder as it stands -> the metrics of the split that is watched."""
+"""The current encoder -> the metrics of the evaluated split."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-import happier
+from happier import distributed
+from happier.encoder.features import apply_head
 from happier.errors import ManifestError
-from happier.evaluation.protocol import searches, splits_to_search
+from happier.evaluation.options import EvaluationOptions
+from happier.evaluation.protocol import evaluate_sets, evaluation_sets, splits_to_search
 from happier.losses import gather_across_ranks
+from happier.relevance import HierarchyRelevance
 from happier.training.batches import EvaluationBatches
 
 if TYPE_CHECKING:
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from happier.training.config import TrainConfig
 
 __all__ = ["Validation"]
+
+FloatArray = npt.NDArray[np.float32]
 
 
 class Validation:
@@ -30,40 +36,42 @@ class Validation:
         fabric: devices and ranks.
 
     Attributes:
-        split: which split is watched: the one asked for, else val, test, or query against gallery.
+        split: which split is evaluated: the configured one, else val, test, or query against gallery.
+        rows: its rows.
     """
 
     def __init__(self, manifest: Manifest, config: TrainConfig, fabric: Any) -> None:
         wanted = config.evaluation.split
         self.split = wanted or next((s for s in ("val", "test", "query") if s in manifest.splits), "test")
         try:
-            self._rows = manifest.select(splits_to_search(manifest, self.split))
+            self.rows = manifest.select(splits_to_search(manifest, self.split))
         except ManifestError as error:
             raise ManifestError(f"{error}; or train without evaluation: evaluation.every=0") from None
-        self._searches = searches(self._rows, self.split)
-        self._batches = EvaluationBatches(self._rows, config)
-        self._relevance = happier.HierarchyRelevance(count_query=config.evaluation.count_query)
+        self._sets = evaluation_sets(self.rows, self.split)
+        self._features: FloatArray | None = None
+        if config.model.train == "all":
+            self._batches = EvaluationBatches(self.rows, config)
+        relevance = HierarchyRelevance(count_query=config.evaluation.count_query)
+        self._options = EvaluationOptions(relevance=relevance)
         self._precision = config.training.precision
         self._fabric = fabric
 
-    def __call__(self, encoder: Encoder) -> dict[str, float]:
-        """The summary; over several test sets their plain mean, and each under its own name."""
-        vectors = self._embed(encoder)
-        # Every rank calls with the same vectors: the queries are shared out, and each rank gets the whole.
-        return _together(
-            {
-                search.name: happier.evaluate(
-                    **search.arguments(vectors, self._rows),
-                    relevance=self._relevance,
-                    level_names=search.level_names,
-                ).summary
-                for search in self._searches
-            }
-        )
+    def use(self, features: FloatArray) -> None:
+        """Evaluate the head on the features ``[N, F]`` of the rows; no image is read."""
+        assert len(features) == len(self.rows)
+        self._features = features
 
-    def _embed(self, encoder: Encoder) -> np.ndarray[Any, np.dtype[np.float32]]:
-        rank, world, total = self._fabric.global_rank, self._fabric.world_size, len(self._rows)
-        first, last = total * rank // world, total * (rank + 1) // world
+    def __call__(self, encoder: Encoder) -> dict[str, float]:
+        """The summary, under the same keys as that of ``happier evaluate``."""
+        vectors = self._embed(encoder)
+        # Every rank passes the same vectors: the queries are split among them, and each gets the full result.
+        problems = tuple(one.problem(vectors, self.rows) for one in self._sets)
+        return evaluate_sets(self._sets, problems, self._options).summary()
+
+    def _embed(self, encoder: Encoder) -> FloatArray:
+        if self._features is not None:
+            return apply_head(encoder, self._features)
+        first, last = distributed.shard(len(self.rows))
         with encoder.inference(self._precision):
             own = [
                 encoder(self._fabric.to_device(images)).float() for images in self._batches.rows(first, last)
@@ -71,13 +79,3 @@ class Validation:
         vectors = torch.cat(own) if own else torch.empty(0, encoder.dim, device=self._fabric.device)
         vectors = gather_across_ranks(vectors)
         return vectors.cpu().numpy()
-
-
-def _together(summaries: dict[str, dict[str, float]]) -> dict[str, float]:
-    if len(summaries) == 1:
-        return next(iter(summaries.values()))
-    together = {f"{name}:{key}": value for name, own in summaries.items() for key, value in own.items()}
-    shared = set.intersection(*(set(own) for own in summaries.values()))
-    for key in sorted(shared):
-        together[key] = float(np.mean([own[key] for own in summaries.values()]))
-    return together

@@ -19,13 +19,13 @@ from happier.taxonomy import UNKNOWN, shared_levels
 SHOWN = 10
 # Pairs of query and image to compare: about a minute of one core at 512 dimensions.
 MAX_PAIRS = 4_000_000_000
-# So many at a time, between which the work can be stopped.
+# Queries per batch; the work can be stopped between batches.
 PAIRS_AT_ONCE = 5_000_000
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """What each query got.
+    """The results of each query.
 
     Attributes:
         rows: of the queries, rising; all labelled images, or a random sample of very many.
@@ -33,7 +33,7 @@ class Analysis:
         severity: mean distance in the tree of the first results ``[Q]``.
         results: rows of the first results ``[Q, k]``, -1 past the end.
         scores: of the results.
-        levels: they share with the query.
+        levels: that the results share with the query.
         possible: the finest level that any other image of the index shares with the query ``[Q]``.
     """
 
@@ -46,12 +46,12 @@ class Analysis:
     possible: npt.NDArray[np.int64]
 
     def place(self, row: int) -> int | None:
-        """Where a row stands among the queries; None where it was not asked."""
+        """Position of a row among the queries; None where it is not one of them."""
         at = int(np.searchsorted(self.rows, row))
         return at if at < len(self.rows) and self.rows[at] == row else None
 
     def by_row(self, count: int) -> npt.NDArray[np.float64]:
-        """H-AP of every row of the index, NaN where it was not asked."""
+        """H-AP of every row of the index, NaN where it is not a query."""
         values = np.full(count, np.nan)
         values[self.rows] = self.h_ap
         return values
@@ -65,7 +65,7 @@ class Analysis:
 def analyse(
     index: Index, *, seed: int = 0, max_pairs: int = MAX_PAIRS, stop: threading.Event | None = None
 ) -> Analysis | None:
-    """Ask the index for each of its own labelled images; None where there are none, or where it was stopped.
+    """Search the index for each of its own labelled images; None where there are none, or when stopped.
 
     The ranking is exact whatever the index's engine, and the query is never its own result.
     """
@@ -101,7 +101,7 @@ def _first_results(
     k = min(SHOWN, len(vectors) - 1)
     found, scores = scan(vectors[rows], k + 1, Scope(vectors))
     other = found != rows[:, None]
-    # A query that duplicates crowd out of its own first results loses the last of them instead.
+    # Where duplicates crowd a query out of its own first results, the last result is dropped instead.
     other[other.all(axis=1), -1] = False
     return found[other].reshape(len(rows), k), scores[other].reshape(len(rows), k)
 

@@ -19,7 +19,7 @@ class Health(BaseModel):
     uptime_seconds: float
 
 
-class SideInfo(BaseModel):
+class IndexInfo(BaseModel):
     """One index."""
 
     side: str
@@ -38,7 +38,7 @@ class Info(BaseModel):
 
     title: str
     levels: list[str] = Field(description="coarse to fine")
-    sides: list[SideInfo]
+    sides: list[IndexInfo]
     max_k: int
     max_upload_bytes: int
     credits: str | None
@@ -136,7 +136,7 @@ class FoundOut(BaseModel):
 
 
 class MistakeOut(BaseModel):
-    """A query and its first result that is further off than need be."""
+    """A query and its first result that is further off than necessary."""
 
     query: Item
     result: HitOut
@@ -155,7 +155,7 @@ class MistakesOut(BaseModel):
 
 
 class ConfusionOut(BaseModel):
-    """A class that another is taken for."""
+    """A class that another is confused with."""
 
     path: str
     names: list[str]
@@ -164,7 +164,7 @@ class ConfusionOut(BaseModel):
 
 
 class ClassOut(BaseModel):
-    """A class: what is in it, how well it is found, what it is taken for."""
+    """A class: what is in it, how well it is found, what it is confused with."""
 
     node: TreeOut
     ready: bool = Field(description="false while the rankings are being computed: ask again")

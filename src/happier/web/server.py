@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
-import secrets
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,79 +15,19 @@ from happier.search.index import Index
 
 try:
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as error:
     raise MissingExtraError("uvicorn", "web") from error
 
+from happier.web.access import Access, access_for, is_loopback
 from happier.web.app import create_app
 from happier.web.explorer import Explorer
-from happier.web.guard import LOCAL_NAMES, Access, Limits
+from happier.web.http_timeouts import protocol_for
+from happier.web.limits import Limits
 
-HEADER_SECONDS = 10.0
+__all__ = ["ExplorerServer", "access_for", "is_loopback", "open_explorer"]
+
 SHUTDOWN_SECONDS = 5
 BACKLOG = 1024
-
-
-class ImpatientProtocol(H11Protocol):
-    """HTTP that closes a connection whose request line and headers do not arrive in time."""
-
-    _deadline: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the clock."""
-        super().connection_made(transport)
-        self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
-
-    def data_received(self, data: bytes) -> None:
-        """Start it again for the next request on the same connection."""
-        waiting = self.cycle is None or self.cycle.response_complete
-        if waiting and self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_clock()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop it."""
-        self._stop_clock()
-        super().connection_lost(exc)
-
-    def _stop_clock(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _give_up(self) -> None:
-        self._deadline = None
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
-
-
-def access_for(host: str, *, token: str | None, allow_hosts: Sequence[str] = ()) -> Access:
-    """Who may ask a server that listens on ``host``: beyond this machine only who has the token.
-
-    Raises:
-        OptionError: a token that is too short to be one.
-    """
-    if token is not None and len(token) < 16:
-        raise OptionError("a token must have at least 16 characters; leave it out to get a good one")
-    named = frozenset(name.lower() for name in allow_hosts)
-    if is_loopback(host):
-        return Access(LOCAL_NAMES | named | {host.lower()}, token)
-    own = frozenset() if host in ("", "0.0.0.0", "::") else frozenset({host.lower()})  # noqa: S104
-    # On every address the server may be called by any name: then the token alone decides.
-    hosts = LOCAL_NAMES | named | own if own or named else frozenset[str]()
-    return Access(hosts, token or secrets.token_urlsafe(24))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class ExplorerServer:
@@ -100,11 +37,11 @@ class ExplorerServer:
         explorer: what it shows.
         host: address to listen on.
         port: 0 for any that is free.
-        access: who may ask.
+        access: who may use it.
         limits: bounds.
 
     Raises:
-        OptionError: the address is taken or not ours.
+        OptionError: the address is in use or not ours.
     """
 
     def __init__(
@@ -117,13 +54,14 @@ class ExplorerServer:
         limits: Limits | None = None,
     ) -> None:
         self._access = access or access_for(host, token=None)
+        limits = limits or Limits()
         self._socket = _bind(host, port)
         self.port = int(self._socket.getsockname()[1])
         shown = "127.0.0.1" if host in ("", "0.0.0.0") else f"[{host}]" if ":" in host else host  # noqa: S104
         self.address = f"http://{shown}:{self.port}"
         config = uvicorn.Config(
             create_app(explorer, access=self._access, limits=limits),
-            http=ImpatientProtocol,
+            http=protocol_for(limits),
             ws="none",
             lifespan="on",
             log_level="warning",
@@ -170,9 +108,9 @@ def open_explorer(
     opened = Index.open(index)
     other = None if against is None else Index.open(against)
     explorer = Explorer(opened, other, images=images)
-    for side in explorer.sides.values():
-        if side.embeds:
-            side.index.encoder()  # a broken model should fail here, not in the first search
+    for model in explorer.models.values():
+        if model.embeds:
+            model.index.encoder()  # a broken model should fail here, not in the first search
     return explorer
 
 
@@ -182,7 +120,7 @@ def _bind(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
-        # From here on who opens the printed address waits for the server instead of being refused.
+        # From here on a client that opens the printed address waits for the server instead of being refused.
         bound.listen(BACKLOG)
     except OSError as error:
         bound.close()

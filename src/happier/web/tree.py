@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from happier.data.class_path import split as split_path
 from happier.errors import SearchError
-from happier.search.branch import branches, split_path
+from happier.search.branch_rows import branches
 from happier.search.index import Index
 
 
@@ -70,7 +71,7 @@ class Tree:
         return node
 
     def find(self, text: str, limit: int) -> list[Node]:
-        """Classes whose name holds the text, whatever its case; shorter names and coarser classes first."""
+        """Classes whose name contains the text, ignoring case; shorter names and coarser classes first."""
         wanted = text.casefold()
         hits = [node for node in self if wanted in node.names[-1].casefold()]
         hits.sort(key=lambda node: (len(node.names[-1]), len(node.names), node.path))

@@ -1,8 +1,7 @@
-"""Releases and anyone's own images -> manifests. One module per format."""
+"""Published releases and users' own images -> manifests. One module per format."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from happier.data.importers.inshop import read_inshop
 from happier.data.importers.sop import read_sop
 from happier.data.importers.table import read_csv_table
 from happier.data.manifest import Manifest
-from happier.errors import DataError, OptionError
+from happier.errors import DataError, OptionError, did_you_mean
 
 RELEASES: dict[str, Callable[[Path], Manifest]] = {
     "sop": read_sop,
@@ -34,7 +33,7 @@ KINDS = (*RELEASES, "folder", "csv")
 def import_manifest(
     kind: str, source: Path | str, *, levels: Sequence[str] | None = None, root: Path | str | None = None
 ) -> Manifest:
-    """Make a manifest from a release or from one's own images.
+    """Make a manifest from a release or from your own images.
 
     Args:
         kind: one of `KINDS`.
@@ -47,9 +46,9 @@ def import_manifest(
         DataError: the source is not what the kind expects.
     """
     if kind not in KINDS:
-        nearest = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise OptionError(f"the kind must be one of {', '.join(KINDS)}, got {kind!r}{hint}")
+        raise OptionError(
+            f"the kind must be one of {', '.join(KINDS)}, got {kind!r}{did_you_mean(kind, KINDS)}"
+        )
     if levels is not None and kind in RELEASES:
         raise OptionError(f"the levels of {kind} are fixed; only folder and csv take level names")
     if root is not None and kind != "csv":
@@ -57,6 +56,9 @@ def import_manifest(
     source = Path(source)
     if kind == "csv":
         return read_csv_table(source, levels=levels, root=None if root is None else Path(root))
-    if not source.is_dir():
-        raise DataError(f"{source} is not a folder; {kind} is imported from a folder")
-    return read_folder(source, levels=levels) if kind == "folder" else RELEASES[kind](source)
+    try:
+        if not source.is_dir():
+            raise DataError(f"{source} is not a folder; {kind} is imported from a folder")
+        return read_folder(source, levels=levels) if kind == "folder" else RELEASES[kind](source)
+    except OSError as error:
+        raise DataError(f"cannot read {error.filename or source}: {error.strerror}") from error

@@ -17,7 +17,7 @@ import pandas as pd
 
 from happier.data.importers.release import require, warn_of_difference
 from happier.data.manifest import Manifest
-from happier.errors import DataError, MissingExtraError
+from happier.errors import DataError, MissingExtraError, first_line
 
 PUBLISHED = {"train": (8_054, 98), "test": (8_131, 98)}
 TRAINING_MODELS = 98
@@ -36,7 +36,7 @@ _TYPES = {
     "Van": "Van",
     "Wagon": "Wagon",
 }
-# Models whose names do not say what they are.
+# Models whose names do not include the body type.
 _UNSAID = {
     "Acura Integra Type R": "Coupe",
     "Acura TL Type-S": "Sedan",
@@ -67,8 +67,26 @@ def type_and_make(model: str) -> tuple[str, str]:
 
 def read_cars(source: Path) -> Manifest:
     """Read the release in either of its two forms."""
+    try:
+        models, images = _annotations(source)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"cannot read the annotations of {source}: {error!r}") from error
+    rows = []
+    for path, number in images:
+        if not 1 <= number <= len(models) or not models[number - 1].strip():
+            raise DataError(f"{source}: {path} has the class {number}, but there are {len(models)} classes")
+        split = "train" if number <= TRAINING_MODELS else "test"
+        # A model's name may hold a slash ("Ram C/V"), which stays part of the name.
+        rows.append((path, split, *type_and_make(models[number - 1]), models[number - 1]))
+    levels = ("type", "make", "model")
+    table = pd.DataFrame(rows, columns=["path", "split", *levels])
+    return warn_of_difference(Manifest(table, levels=levels, root=source, name="cars"), PUBLISHED)
+
+
+def _annotations(source: Path) -> tuple[list[str], list[tuple[str, int]]]:
+    """The names of the models, and path and model number of each image."""
     if (source / "cars_annos.mat").exists():
-        content = _load(source / "cars_annos.mat")
+        content = _load(require(source, "cars_annos.mat", release=_RELEASE))
         names = content["class_names"]
         images = [(str(entry.relative_im_path), entry) for entry in _entries(content)]
     else:
@@ -81,29 +99,20 @@ def read_cars(source: Path) -> Manifest:
             content = _load(require(source, file, release=_RELEASE))
             images += [(f"{folder}/{entry.fname}", entry) for entry in _entries(content)]
     models = [str(name) for name in np.atleast_1d(names)]
-    rows = []
-    for path, entry in images:
-        number = int(getattr(entry, "class"))  # a word of the language
-        if not 1 <= number <= len(models):
-            raise DataError(f"{source}: {path} has the class {number}, but there are {len(models)} classes")
-        split = "train" if number <= TRAINING_MODELS else "test"
-        # A model's name may hold a slash ("Ram C/V"), which stays part of the name.
-        rows.append((path, split, *type_and_make(models[number - 1]), models[number - 1]))
-    levels = ("type", "make", "model")
-    table = pd.DataFrame(rows, columns=["path", "split", *levels])
-    return warn_of_difference(Manifest(table, levels=levels, root=source, name="cars"), PUBLISHED)
+    # "class" is a keyword of Python.
+    return models, [(path, int(getattr(entry, "class"))) for path, entry in images]
 
 
 def _load(path: Path) -> dict[str, Any]:
     try:
         from scipy.io import loadmat  # type: ignore[import-untyped]
-        from scipy.io.matlab import MatReadError  # type: ignore[import-untyped]
     except ImportError:
         raise MissingExtraError("scipy", "data") from None
     try:
         content: dict[str, Any] = loadmat(path, squeeze_me=True, struct_as_record=False)
-    except (OSError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
-        raise DataError(f"cannot read {path}: {error}") from error
+    # On damaged bytes the reader can raise almost anything.
+    except Exception as error:
+        raise DataError(f"cannot read {path}: {first_line(error)}") from error
     return content
 
 

@@ -109,7 +109,7 @@ def _pairs(source: Path, name: str) -> dict[str, str]:
     pairs = {}
     for number, line in text_lines(source, name, release="CUB-200-2011"):
         fields = line.split()
-        if len(fields) != 2 or not fields[0].isdigit():
+        if len(fields) != 2 or not fields[0].isdecimal():
             raise bad_line(source / name, number, line, "a number and a name")
         pairs[fields[0]] = fields[1]
     return pairs

@@ -7,7 +7,7 @@
 The header of these files runs into their first row: ``fname, coarse_id, middle_id, fine_id0.jpg, 3, 14, 15``.
 Read as usual, the first image is lost; here it is recovered.
 
-Test sets with one label: the label stands in the first level column (with the set's name, so that sets do not
+Test sets with one label: the label is in the first level column (with the set's name, so that sets do not
 mix), the levels below are unknown, and the column ``set`` says which test set a row belongs to. An image may
 be query and gallery at once: its ``id`` is the same in both, so it is never retrieved for itself.
 """
@@ -73,7 +73,7 @@ def _rows(source: Path, name: str, *, labels: int) -> list[tuple[str, ...]]:
     for number, line in text_lines(source, name, release="DyML"):
         fields = [field.strip() for field in line.split(",")]
         if number == 1 and fields[0] == "fname":
-            # "fine_id0.jpg" is the last header word with the first file name glued to it.
+            # "fine_id0.jpg" is the last header word joined to the first file name.
             last = fields[header_words - 1] if len(fields) >= header_words else ""
             word = "labels" if labels == 1 else "fine_id"
             if not last.startswith(word):

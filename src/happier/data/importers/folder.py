@@ -1,9 +1,9 @@
-"""Anyone's images: nested folders are the taxonomy.
+"""Users' own images: nested folders are the taxonomy.
 
     animals/birds/owl/1.jpg          group > kind > item
     train/animals/birds/owl/1.jpg    the same, where all top folders are splits
 
-An image that lies higher up than others has no label for the levels below its folder.
+An image that is higher up than others has no label for the levels below its folder.
 """
 
 from __future__ import annotations
@@ -36,18 +36,7 @@ def read_folder(source: Path, *, levels: Sequence[str] | None = None) -> Manifes
     """
     if not source.is_dir():
         raise DataError(f"{source} is not a folder")
-    found: list[tuple[str, ...]] = []
-    other = 0
-    for place, folders, files in os.walk(source):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        above = Path(place).relative_to(source).parts
-        for file in sorted(files):
-            if Path(file).suffix.lower() in SUFFIXES:
-                found.append((*above, file))
-            elif not file.startswith("."):
-                other += 1
-    if other:
-        log.info("%d files that are not images were left out", other)
+    found = _image_files(source)
     if not found:
         raise DataError(f"{source} holds no images ({', '.join(sorted(SUFFIXES))})")
     tops = {parts[0] for parts in found if len(parts) > 1}
@@ -77,6 +66,39 @@ def read_folder(source: Path, *, levels: Sequence[str] | None = None) -> Manifes
         rows.append(("/".join(parts), split, *labels, *[""] * (depth - len(labels))))
     if shallow := sum(row[-1] == "" for row in rows):
         log.warning(
-            "%d of %d images have no label at the finest level: they lie higher up", shallow, len(rows)
+            "%d of %d images have no label at the finest level: they are higher up", shallow, len(rows)
         )
     return Manifest(pd.DataFrame(rows, columns=["path", "split", *names]), levels=names, root=source)
+
+
+def _image_files(source: Path) -> list[tuple[str, ...]]:
+    """The parts of each image's path below a folder.
+
+    Raises:
+        DataError: a folder cannot be read, or a name is not UTF-8, which no manifest can hold.
+    """
+
+    def fail(error: OSError) -> None:
+        raise DataError(f"cannot read {error.filename}: {error.strerror}") from error
+
+    found: list[tuple[str, ...]] = []
+    other = 0
+    for place, folders, files in os.walk(source, onerror=fail):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        above = Path(place).relative_to(source).parts
+        for file in sorted(files):
+            if Path(file).suffix.lower() in SUFFIXES:
+                found.append((*above, file))
+            elif not file.startswith("."):
+                other += 1
+    if other:
+        log.info("%d files that are not images were left out", other)
+    for parts in found:
+        try:
+            "".join(parts).encode()
+        except UnicodeEncodeError:
+            name = ascii("/".join(parts))
+            raise DataError(
+                f"{source} holds a file whose name is not UTF-8: {name}; rename it, or set a locale in UTF-8"
+            ) from None
+    return found

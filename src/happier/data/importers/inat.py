@@ -13,9 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from happier.data.importers.release import bad_line, require, text_lines, warn_of_difference
+from happier.data.importers.release import LARGEST_BYTES, bad_line, require, text_lines, warn_of_difference
 from happier.data.manifest import Manifest
 from happier.errors import DataError
+from happier.storage.regular_file import read_regular
 
 PUBLISHED = {"train": (325_846, 5_690), "test": (136_093, 2_452)}
 RANKS = ("kingdom", "phylum", "class", "order", "family", "genus")
@@ -58,7 +59,7 @@ def _images(source: Path) -> list[tuple[str, str, str, str]]:
             if len(parts) < 3:
                 raise bad_line(source / name, number, line, ".../<super category>/<species id>/<file>")
             rows.append(("/".join(parts), split, parts[-3], parts[-2]))
-    # The lists may start above or below the folder that was unpacked; one image tells for all.
+    # The lists may start above or below the folder that was unpacked; one image decides for all.
     if rows:
         first = rows[0][0].split("/")
         for skip in range(len(first) - 2):
@@ -71,7 +72,7 @@ def _categories(source: Path) -> dict[str, dict[str, Any]]:
     """The categories by id, each with a species name that no other has."""
     path = require(source, "train2018.json", release=_RELEASE)
     try:
-        categories = json.loads(path.read_text(encoding="utf-8"))["categories"]
+        categories = json.loads(read_regular(path, largest=LARGEST_BYTES))["categories"]
         counts = Counter(category["name"] for category in categories)
         for category in categories:
             name = category["name"]
@@ -80,5 +81,5 @@ def _categories(source: Path) -> dict[str, dict[str, Any]]:
             if missing:
                 raise DataError(f"{path}: category {category['id']} lacks {', '.join(missing)}")
         return {str(category["id"]): category for category in categories}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"cannot read the categories of {path}: {error!r}") from error

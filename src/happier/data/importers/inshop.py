@@ -19,7 +19,7 @@ PUBLISHED = {"train": (25_882, 3_997), "query": (14_218, 3_985), "gallery": (12_
 
 
 def read_inshop(source: Path) -> Manifest:
-    """Read the release; queries and gallery are as it has them."""
+    """Read the release; with its own queries and gallery."""
     name = "Eval/list_eval_partition.txt"
     if not (source / name).exists() and (source / "list_eval_partition.txt").exists():
         name = "list_eval_partition.txt"

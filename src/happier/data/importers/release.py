@@ -8,6 +8,10 @@ from pathlib import Path
 
 from happier.data.manifest import Manifest
 from happier.errors import DataError
+from happier.storage.regular_file import read_regular
+
+LARGEST_BYTES = 1 << 30
+"""Size of the largest text file of a release that is read."""
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +24,7 @@ def text_lines(source: Path, name: str, *, release: str) -> Iterator[tuple[int, 
     """
     path = require(source, name, release=release)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, largest=LARGEST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {error}") from error
     for number, line in enumerate(text.splitlines(), start=1):
@@ -35,7 +39,7 @@ def require(source: Path, name: str, *, release: str) -> Path:
         DataError: there is none.
     """
     path = source / name
-    if not path.exists():
+    if not path.is_file():
         raise DataError(f"{source} is not the unpacked {release} release: it has no {name}")
     return path
 

@@ -1,14 +1,13 @@
-"""Anyone's table: a CSV with a column of paths and one column per level."""
+"""Users' own table: a CSV with a column of paths and one column per level."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
-
-from happier.data.manifest import RESERVED, Manifest
+from happier.data.manifest import Manifest, default_levels
 from happier.errors import ManifestError
+from happier.storage.tables import read_csv
 
 
 def read_csv_table(
@@ -24,17 +23,10 @@ def read_csv_table(
     Raises:
         ManifestError: lists every fault of the table.
     """
-    try:
-        table = pd.read_csv(source, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise ManifestError(f"no file at {source}") from None
-    except (OSError, ValueError) as error:
-        raise ManifestError(f"cannot read {source} as CSV: {error}") from error
+    table = read_csv(source)
     if "split" not in table:
         table["split"] = "train"
-    names = (
-        tuple(levels) if levels is not None else tuple(str(name) for name in table if name not in RESERVED)
-    )
+    names = default_levels(table) if levels is None else levels
     try:
         return Manifest(table, levels=names, root=root or source.absolute().parent)
     except ManifestError as error:

@@ -1,1 +1,1 @@
-"""Real images by package: one module per data set, each turning downloaded packages into files and rows."""
+"""Real images from packages: one module per data set, each turning packages into files and rows."""

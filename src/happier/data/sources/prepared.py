@@ -1,8 +1,7 @@
-"""What a source hands over, and the few steps all of them share."""
+"""What a source returns, and the few steps that all of them share."""
 
 from __future__ import annotations
 
-import io
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,10 +10,8 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
+from happier.data.image import on_white
 from happier.errors import FetchError
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is (0 for unknown)."""
 
 
 @dataclass(frozen=True)
@@ -26,16 +23,10 @@ class Prepared:
     credits: str
 
 
-def silent(_stage: str, _done: int, _total: int) -> None:
-    """Report nothing."""
-
-
 def save_small(image: Image.Image, path: Path, size: int) -> None:
     """Write an image as PNG on white, scaled down (never up) to fit ``size`` pixels."""
     if image.mode != "RGB":
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, image).convert("RGB")
+        image = on_white(image)
     if max(image.size) > size:
         scale = size / max(image.size)
         shape = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
@@ -59,8 +50,3 @@ def package_files(archive: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
                     yield member.name, stream.read
     except (tarfile.TarError, EOFError, OSError) as error:
         raise FetchError(f"cannot read the package {archive}: {error}; delete it and fetch again") from error
-
-
-def open_image(data: bytes) -> Image.Image:
-    """Open an image from a package."""
-    return Image.open(io.BytesIO(data))

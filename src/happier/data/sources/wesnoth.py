@@ -5,25 +5,27 @@ named after the unit it starts with. A sprite belongs to the unit whose file nam
 name continues; sprites of several units are left out.
 
 Most sprites are frames of animations, many of them nearly the same. Of the sprites of a unit that differ by
-less than `LEAST_DIFFERENCE` (of 255) on average over 24 x 24 pixels, the first stays. Units with fewer than
+less than `LEAST_DIFFERENCE` (of 255) on average over 24 x 24 pixels, the first is kept. Units with fewer than
 four sprites left are left out.
 """
 
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
-from happier.data.sources.clients import fetch_debian, unpack_debian
-from happier.data.sources.prepared import Prepared, Progress, save_small
+from happier.arrays import Float32Array
+from happier.data.image import on_white, open_image
+from happier.data.sources.package_clients import fetch_debian, unpack_debian
+from happier.data.sources.prepared import Prepared, save_small
 from happier.errors import FetchError
+from happier.progress import StageProgress
+from happier.storage.atomic import scratch_folder
 
 PACKAGES = ("wesnoth-1.16-data", "wesnoth-1.18-data")
 LEAST_DIFFERENCE = 6.0
@@ -56,7 +58,7 @@ class _Unit:
             elif line.startswith("["):
                 inside.append(line)
             elif match := _VALUE.match(line):
-                # [base_unit] names the unit whose values hold where it has none of its own.
+                # [base_unit] names the unit whose values are the defaults.
                 key = "base" if inside == ["[base_unit]"] and match[1] == "id" else match[1]
                 if not inside or key == "base":
                     self.values.setdefault(key, match[2].strip())
@@ -67,7 +69,7 @@ class _Unit:
         return own if own is not None else (base.value(key, units) if base and base is not self else "")
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
     """Fetch the package and write the sprites that differ.
 
     Raises:
@@ -75,12 +77,10 @@ def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Pre
     """
     progress("download wesnoth", 0, 0)
     archive = fetch_debian(PACKAGES, downloads)
-    with tempfile.TemporaryDirectory(
-        dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"
-    ) as unpacked:
+    with scratch_folder(downloads / "wesnoth.unpacked") as unpacked:
         progress("unpack wesnoth", 0, 0)
-        unpack_debian(archive, Path(unpacked))
-        cores = list(Path(unpacked).glob("usr/share/games/wesnoth/*/data/core"))
+        unpack_debian(archive, unpacked)
+        cores = list(unpacked.glob("usr/share/games/wesnoth/*/data/core"))
         if len(cores) != 1:
             raise FetchError(f"the package {archive} holds no data/core of Wesnoth")
         rows = _write_sprites(cores[0], folder, size, progress)
@@ -90,7 +90,7 @@ def prepare(folder: Path, downloads: Path, size: int, progress: Progress) -> Pre
 
 
 def _write_sprites(
-    core: Path, folder: Path, size: int, progress: Progress
+    core: Path, folder: Path, size: int, progress: StageProgress
 ) -> list[tuple[str, str, str, str]]:
     units = _read_units(core / "units")
     sprites = _sprites_of(units, core / "images")
@@ -109,7 +109,7 @@ def _write_sprites(
         progress("prepare sprites", done, len(chosen))
         race = units[name].value("race", units)
         for file, image in different:
-            if seen[image.tobytes()] == 1:  # the same picture for two units says nothing
+            if seen[image.tobytes()] == 1:  # the same picture for two units is ambiguous
                 path = f"images/{_file_name(race)}/{_file_name(name)}/{file.stem}.png"
                 save_small(image, folder / path, size)
                 rows.append((path, race, lines[name], name))
@@ -208,14 +208,12 @@ def _lines(units: dict[str, _Unit]) -> dict[str, str]:
 def _different(files: list[Path]) -> list[tuple[Path, Image.Image]]:
     """Sprites on white, without those that look like one before them."""
     kept: list[tuple[Path, Image.Image]] = []
-    looks: list[npt.NDArray[np.float32]] = []
+    looks: list[Float32Array] = []
     for file in files:
-        with Image.open(file) as opened:
-            if opened.width not in SIDES or opened.height not in SIDES:
-                continue
-            sprite = opened.convert("RGBA")
-        white = Image.new("RGBA", sprite.size, (255, 255, 255, 255))
-        image = Image.alpha_composite(white, sprite).convert("RGB")
+        opened = open_image(file.read_bytes())
+        if opened.width not in SIDES or opened.height not in SIDES:
+            continue
+        image = on_white(opened)
         look = np.asarray(image.resize((24, 24), Image.Resampling.BOX), dtype=np.float32)
         if all(np.abs(look - other).mean() >= LEAST_DIFFERENCE for other in looks):
             kept.append((file, image))

@@ -1,6 +1,6 @@
 "use strict";
 
-// Light, dark, or whatever the system says.
+// Light, dark, or the system's theme.
 (() => {
   const root = document.documentElement;
   const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -11,7 +11,7 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => dispatchEvent(new Event("themechange")));
 })();
 
-// A reading line on every plot that carries its numbers.
+// A line on every plot that shows the values under the pointer.
 document.querySelectorAll(".plot[data-at]").forEach((plot) => {
   const at = JSON.parse(plot.dataset.at), names = JSON.parse(plot.dataset.names), series = JSON.parse(plot.dataset.series);
   const canvas = plot.querySelector(".canvas"), cross = plot.querySelector(".cross"), readout = plot.querySelector(".readout");
@@ -33,7 +33,7 @@ document.querySelectorAll(".plot[data-at]").forEach((plot) => {
       readout.append(row);
     }
     readout.hidden = false;
-    // Beside the line, but never over the edge: a narrow screen would scroll sideways.
+    // Beside the line, but within the plot: a narrow screen would scroll sideways.
     const line = left * box.width / 100, wide = readout.offsetWidth;
     readout.style.left = Math.max(0, Math.min(left < 50 ? line + 12 : line - 12 - wide, box.width - wide)) + "px";
   };
@@ -60,7 +60,7 @@ document.querySelectorAll(".plot[data-at]").forEach((plot) => {
     });
     body.append(...rows);
   }));
-  // Of more than two models one figure is shown at a time: the whole would not fit.
+  // With more than two models one figure is shown at a time: all would not fit.
   const choices = [...document.querySelectorAll("[data-show]")];
   const choose = (kind) => {
     table.dataset.only = kind;

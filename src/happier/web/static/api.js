@@ -1,4 +1,4 @@
-// The JSON API: one function per question, errors as readable text.
+// The JSON API: one function per endpoint, errors as readable text.
 
 export class Refused extends Error {
   constructor(status, detail) {
@@ -16,7 +16,7 @@ async function ask(path, options = {}) {
       if (error.name === "AbortError") throw error;
       throw new Refused(0, "The server does not answer. Is `happier serve` still running?");
     }
-    // Busy is not broken: wait a little, ask again.
+    // The server is busy: wait a little, then retry.
     if (answer.status !== 429 || attempt >= 3) break;
     await new Promise((resolve) => setTimeout(resolve, 400 * 2 ** attempt));
   }

@@ -1,4 +1,4 @@
-// The page: reads the address, shows the view it names, and brings images in.
+// The page: reads the address, shows the view it names, and takes image uploads.
 
 import * as api from "./api.js";
 import { message } from "./cards.js";
@@ -40,7 +40,7 @@ async function show({ scroll = 0, back = false } = {}) {
   if (scroll) requestAnimationFrame(() => scrollTo(0, scroll));
 }
 
-// Links of our own do not load the page anew.
+// Links within the page do not reload it.
 document.addEventListener("click", (event) => {
   const anchor = event.target.closest("a[data-link]");
   if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
@@ -54,7 +54,7 @@ function chooseBranch(path) {
   else places.go(places.link({ ...place, within: path }));
 }
 
-// Bringing images in: choose, drop, paste.
+// Adding images: choose, drop, paste.
 async function searchWith(file) {
   if (!info.sides.every((side) => side.embeds)) return complain("This index keeps no model", "It can be searched with its own images only.");
   if (!file.type.startsWith("image/")) return complain("That is not an image", `${file.name || "What you brought"} is ${file.type || "of an unknown kind"}.`);
@@ -160,6 +160,9 @@ function closeSide() {
   byId("open-tree").setAttribute("aria-expanded", "false");
 }
 
+// The bar wraps where the window is narrow or the font is wide; the tree is below it.
+const bar = document.querySelector(".bar");
+new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`)).observe(bar);
 byId("open-tree").addEventListener("click", () => (document.body.classList.contains("side-open") ? closeSide() : openSide()));
 byId("help-button").addEventListener("click", () => byId("help").showModal());
 for (const dialog of document.querySelectorAll("dialog")) {

@@ -1,4 +1,4 @@
-// Images with their frames, paths and scores; legends that say in words what the colours say.
+// Images with their frames, paths and scores; legends that put the colours into words.
 
 import { byId, el, fixed, number, percent } from "./dom.js";
 import { link } from "./place.js";
@@ -26,7 +26,7 @@ export function picture(item, { lazy = true, large = false } = {}) {
   return image;
 }
 
-// One image of a grid. `hit` carries rank, score and level where it is a result.
+// One image of a grid. `hit` has rank, score and level where it is a result.
 export function card(item, { levels, place, note = null } = {}) {
   const hit = item.rank !== undefined ? item : null;
   const level = hit ? hit.level : null;
@@ -80,7 +80,7 @@ export function preview(item, levels) {
   dialog.showModal();
 }
 
-// How good whole rankings are: one row per model.
+// How good whole rankings are: a list of figures, or a table with one row per model.
 export function metrics(rows, levels) {
   const columns = [
     ["H-AP", "Hierarchical average precision of the whole ranking: 100 % puts nearer classes first, all the way", (one) => percent(one.h_ap)],
@@ -88,10 +88,14 @@ export function metrics(rows, levels) {
     ["severity@10", "Mean number of levels between the query and the first ten results", (one) => fixed(one.severity["10"], 1)],
     ...levels.map((level) => [`AP ${level}`, `Average precision where “same ${level}” counts as right`, (one) => percent(one.average_precision[level])]),
   ];
-  const named = rows.length > 1;
-  return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "How good the ranking is" }, el("table", { class: "metrics" },
-    el("thead", {}, el("tr", {}, named ? el("td") : null, columns.map(([name, hint]) => el("th", { scope: "col", title: hint }, name)))),
-    el("tbody", {}, rows.map(({ name, at, values }) => el("tr", {}, named ? el("th", { scope: "row", class: `who model-${at}` }, name) : null,
+  const said = "How good the ranking is";
+  if (rows.length === 1) {
+    return el("div", { role: "group", "aria-label": said }, el("dl", { class: "metrics stats" },
+      columns.map(([name, hint, text]) => el("div", { class: "stat", title: hint }, el("dt", {}, name), el("dd", {}, text(rows[0].values))))));
+  }
+  return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": said }, el("table", { class: "metrics" },
+    el("thead", {}, el("tr", {}, el("td"), columns.map(([name, hint]) => el("th", { scope: "col", title: hint }, name)))),
+    el("tbody", {}, rows.map(({ name, at, values }) => el("tr", {}, el("th", { scope: "row", class: `who model-${at}` }, name),
       columns.map(([, , text]) => el("td", {}, text(values))))))));
 }
 

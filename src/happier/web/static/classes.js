@@ -1,4 +1,4 @@
-// A class: what is in it, how well its images are found, what they are taken for.
+// A class: what is in it, how well its images are found, what they are confused with.
 
 import * as api from "./api.js";
 import { card, colourOf, crumbs, dots, joined, message, skeletons } from "./cards.js";

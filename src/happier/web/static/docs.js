@@ -1,4 +1,4 @@
-// The API's documentation from its own OpenAPI description, without code from elsewhere.
+// The API's documentation from its own OpenAPI description, without third-party code.
 
 import { byId, el } from "./dom.js";
 

@@ -22,7 +22,7 @@ export function say(text) {
 
 export const number = (value) => value.toLocaleString("en");
 export const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
-// A place filled with what there is; gaps in the list are left out.
+// Fill an element with children; null entries are left out.
 export function fill(element, ...children) {
   element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
 }

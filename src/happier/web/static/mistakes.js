@@ -1,4 +1,4 @@
-// Worst mistakes: which images of the catalogue lead the model furthest astray?
+// Worst mistakes: which images of the catalogue does the model get most wrong?
 
 import * as api from "./api.js";
 import { className, colourOf, dots, levelName, legend, message, picture, skeletons } from "./cards.js";

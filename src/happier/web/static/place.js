@@ -1,4 +1,4 @@
-// Where we are is in the address, all of it: every state can be linked to, and the back button works.
+// The whole state is in the address: every view can be linked to, and the back button works.
 
 const NAMES = ["view", "id", "upload", "label", "k", "within", "path", "sort", "side"];
 export const DEFAULT_K = 24;
@@ -36,7 +36,7 @@ export function watch(action) {
 export function go(to, { replace = false } = {}) {
   if (to === location.pathname + location.search) replace = true;
   if (!replace) {
-    // Remember how far down we were, for the way back.
+    // Remember the scroll position for going back.
     history.replaceState({ ...history.state, scroll: scrollY }, "");
     history.pushState({}, "", to);
   } else {

@@ -124,7 +124,7 @@ export function failure(error) {
       el("a", { class: error.status === 404 ? "button" : "button quiet", href: "/", "data-link": true }, "Start over")));
 }
 
-// Nothing asked yet: bring an image, or pick one.
+// No query yet: upload an image, or pick one.
 async function showStart(main, place, { info, signal }) {
   const side = info.sides[0];
   const grid = el("div", {}, skeletons(24));

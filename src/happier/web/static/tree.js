@@ -1,4 +1,4 @@
-// The taxonomy on the side: opens as far as needed, filters on a click, goes by arrow keys.
+// The taxonomy on the side: opens as far as needed, filters on a click, supports arrow keys.
 
 import * as api from "./api.js";
 import { split, joined } from "./cards.js";
@@ -66,7 +66,7 @@ function leaf(node) {
   const item = el("div", { class: "leaf", role: "treeitem", tabindex: "-1", "data-path": node.path, "aria-level": Math.max(1, node.level),
     "aria-selected": String(node.path === current), "aria-expanded": node.classes ? String(isOpen) : null,
     "aria-label": `${node.name}, ${number(node.count)} images`, title: node.level ? levels[node.level - 1] : null },
-    el("span", { class: "twist", "aria-hidden": "true" }, node.classes ? "›" : ""), el("span", { class: "name" }, node.name), el("span", { class: "n" }, number(node.count)));
+    el("span", { class: "twist", "aria-hidden": "true", "data-text": node.classes ? "›" : "" }), el("span", { class: "name" }, node.name), el("span", { class: "n", "aria-hidden": "true", "data-text": number(node.count) }));
   item.style.setProperty("--depth", Math.max(0, node.level - 1));
   item.addEventListener("click", (event) => {
     if (node.classes && event.target.classList.contains("twist")) return toggle(node.path, !isOpen);

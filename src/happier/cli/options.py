@@ -1,0 +1,25 @@
+"""Options that several commands share, each with its help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EvaluatedRun = Annotated[
+    str, typer.Argument(help="A run, a saved model, a directory of embeddings, or a .npy file.")
+]
+Against = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RUN2",
+        help="Compare with this one, query by query; given again, show one or two further ones.",
+    ),
+]
+ManifestOfRun = Annotated[
+    Path | None, typer.Option("--manifest", help="The images and labels; by default the run's own.")
+]
+EvaluatedSplit = Annotated[
+    str | None,
+    typer.Option("--split", help="test, val, train (leave-one-out) or query (query and gallery)."),
+]
+BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Images embedded at a time.")]

@@ -1,0 +1,186 @@
+"""Features of a frozen backbone, computed once and kept: every model with the same backbone shares them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from happier.data import Manifest, build_transform, cache_folder
+from happier.encoder.vector_models import feature_model
+from happier.errors import DataError, InputError, ManifestError, OptionError
+from happier.storage.checksum import checksum
+from happier.vectors.fixed_views import ViewTransform
+from happier.vectors.image_pass import Batch, PassOptions
+from happier.vectors.store import StoredVectors, VectorStore
+
+if TYPE_CHECKING:
+    from happier.encoder.encoder import Encoder
+    from happier.progress import Progress
+    from happier.vectors.generation import ModelKey
+
+__all__ = ["FeatureStore", "Features", "apply_head"]
+
+FloatArray = npt.NDArray[np.float32]
+_ROWS: Final = 4096
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a backbone made of a manifest's images.
+
+    Attributes:
+        vectors: float32 ``[N, F]``, mapped from disk where they stand there in order.
+        manifest: the rows, in the same order.
+        fingerprint: of the backbone's weights; `Encoder.backbone_fingerprint`.
+        views: the features ``[N, F]`` of augmented views of the same images.
+    """
+
+    vectors: FloatArray
+    manifest: Manifest
+    fingerprint: str
+    views: tuple[FloatArray, ...] = ()
+
+    @classmethod
+    def from_array(cls, path: Path | str, manifest: Manifest) -> Features:
+        """Vectors that come from elsewhere, one for each row of a manifest; no image is read.
+
+        Args:
+            path: a ``.npy`` file, ``[N, F]``, any kind of floats.
+            manifest: its rows.
+
+        Raises:
+            InputError: not such an array, or values that are not finite.
+            ManifestError: another number of rows.
+        """
+        try:
+            vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+        # A damaged header makes numpy's parser raise whatever its bytes happen to mean.
+        except Exception as error:
+            raise InputError(f"cannot read {path} as an array: {' '.join(str(error).split())}") from error
+        if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
+            raise InputError(f"{path} must hold floats [N, F]")
+        if len(vectors) != len(manifest):
+            raise ManifestError(
+                f"{path} has {len(vectors)} vectors, the manifest {len(manifest)} rows; they must be the same"
+            )
+        for start in range(0, len(vectors), 4096):
+            if not np.isfinite(vectors[start : start + 4096]).all():
+                raise InputError(f"{path} holds values that are not finite, from row {start + 1} on")
+        same = vectors if vectors.dtype == np.float32 else vectors.astype(np.float32)
+        return cls(same, manifest, f"array {checksum(same)}")
+
+
+class FeatureStore:
+    """A directory of features of one backbone with one preprocessing, to which images are added.
+
+    Args:
+        directory: where it is, or will be; augmented views are in its subdirectories.
+    """
+
+    def __init__(self, directory: Path | str) -> None:
+        self.directory = Path(directory)
+
+    @classmethod
+    def shared(cls, encoder: Encoder) -> FeatureStore:
+        """The store in the cache folder that every model with this backbone and preprocessing shares."""
+        name = f"{encoder.backbone_fingerprint[:24]}-{encoder.preprocess.description}"
+        folder = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
+        return cls(cache_folder() / "features" / folder[:120])
+
+    @classmethod
+    def open_or_compute(
+        cls,
+        encoder: Encoder,
+        manifest: Manifest,
+        directory: Path | str | None = None,
+        *,
+        views: int = 0,
+        backend: str | None = None,
+        options: PassOptions | None = None,
+        progress: Progress | None = None,
+    ) -> Features:
+        """The features of a manifest's images; only images that the store lacks go through the backbone.
+
+        Args:
+            encoder: whose backbone computes them; its head does not matter.
+            manifest: the rows.
+            directory: the store; by default the one that models with this backbone share.
+            views: augmented views of each image, beside the image itself.
+            backend: see `happier.encoder.inference_backends`; by default the fastest with the same result.
+            options: how images are read.
+            progress: called with the images done and their number, over all views.
+
+        Raises:
+            ImageError: an image cannot be read.
+            DataError: the directory is something else, or cannot be written to.
+        """
+        if views < 0:
+            raise OptionError(f"views must be 0 or more, got {views}")
+        store = cls.shared(encoder) if directory is None else cls(directory)
+        arrays = [
+            store._vectors(
+                encoder, manifest, number, backend or "auto", options or PassOptions(), progress
+            ).vectors
+            for number in range(views + 1)
+        ]
+        return Features(arrays[0], manifest, encoder.backbone_fingerprint, tuple(arrays[1:]))
+
+    def embed(
+        self, encoder: Encoder, manifest: Manifest, *, backend: str, options: PassOptions
+    ) -> Iterator[Batch]:
+        """Unit vectors of a manifest's images: the head of an encoder on the features of its backbone.
+
+        Images that the store lacks are added.
+        """
+        found = self._vectors(encoder, manifest, 0, backend, options, None)
+        for start in range(0, len(found.vectors), _ROWS):
+            rows = slice(start, start + _ROWS)
+            yield Batch(apply_head(encoder, found.vectors[rows]), list(found.contents[rows]))
+
+    def exists(self) -> bool:
+        """Whether there are features."""
+        return VectorStore(self.directory, "features").exists()
+
+    def _vectors(
+        self,
+        encoder: Encoder,
+        manifest: Manifest,
+        number: int,
+        backend: str,
+        options: PassOptions,
+        progress: Progress | None,
+    ) -> StoredVectors:
+        place, view = self.directory, None
+        if number:
+            place = place / f"view-{number}"
+            train = build_transform(
+                encoder.transform, train=True, size=encoder.image_size, input_config=encoder.input_config
+            )
+            view = ViewTransform(train, number)
+        model = feature_model(encoder, view=view, backend=backend)
+        store = VectorStore(place, "features")
+        if store.exists() and (held := store.read_key()) is not None and held != model.key:
+            raise DataError(
+                f"{place} holds features of {_name(held)}, not {_name(model.key)}; choose another directory"
+            )
+        return store.update(model, manifest, options=options, keep=True, progress=progress)
+
+
+def _name(key: ModelKey) -> str:
+    return f"{key.backbone} (weights {key.fingerprint[:8]}, preprocessing {key.preprocessing})"
+
+
+def apply_head(encoder: Encoder, features: FloatArray, *, batch_size: int = _ROWS) -> FloatArray:
+    """Unit vectors ``[N, dim]`` of features ``[N, F]``."""
+    vectors = np.empty((len(features), encoder.dim), dtype=np.float32)
+    with encoder.inference():
+        for start in range(0, len(features), batch_size):
+            part = torch.from_numpy(np.array(features[start : start + batch_size]))
+            vectors[start : start + batch_size] = encoder.head_forward(part.to(encoder.device)).cpu().numpy()
+    return vectors

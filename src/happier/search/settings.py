@@ -1,0 +1,82 @@
+"""What each engine keeps in ``index.json`` so that it can be opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from happier.errors import SearchError
+from happier.storage.records import Record, check_record
+
+# Milvus refuses more in one answer.
+MAX_MILVUS_K = 16_384
+# The settings that say how far a search looks.
+EFFORTS = ("effort", "probes", "candidates", "branch_effort", "scan_rows")
+Positive = Annotated[int, Field(ge=1)]
+
+
+class FlatSettings(Record):
+    """Exact search keeps nothing."""
+
+
+class FaissSettings(Record):
+    """HNSW and IVF-PQ.
+
+    Attributes:
+        file: of the FAISS index.
+        search_options: how far a search looks; ``branch_effort`` is how many times further in a branch.
+    """
+
+    file: Annotated[str, Field(pattern=r"^engine-\d+\.faiss$")]
+    search_options: dict[Literal["effort", "probes", "candidates", "branch_effort"], Positive]
+
+
+class MilvusSettings(Record):
+    """A collection.
+
+    Attributes:
+        uri: a server's address, or the absolute path of a local file.
+        collection: its name.
+        depth: levels of the taxonomy.
+        index_type: the search structure.
+        effort: how far a search looks.
+        branch_effort: how many times further in a branch.
+        scan_rows: branches of up to so many rows are scanned here: the server finds too little of them.
+        dead: positions that were deleted from the index, but perhaps not yet from the collection.
+    """
+
+    uri: str
+    # Never a collection that this package did not make: what an index names may be dropped with it.
+    collection: Annotated[str, Field(pattern=r"^happier_[0-9a-f]{32}$")]
+    depth: Annotated[int, Field(ge=1, le=1000)]
+    index_type: str
+    effort: Annotated[int, Field(ge=1, le=MAX_MILVUS_K)]
+    branch_effort: Positive = 1
+    scan_rows: Annotated[int, Field(ge=0)] = 0
+    dead: list[int] = Field(default_factory=list)
+
+
+_KINDS: dict[str, type[Record]] = {
+    "flat": FlatSettings,
+    "hnsw": FaissSettings,
+    "ivfpq": FaissSettings,
+    "milvus": MilvusSettings,
+}
+
+
+def check_settings(engine: str, settings: dict[str, Any], path: Path) -> None:
+    """See that settings are those of an engine.
+
+    Args:
+        engine: its name.
+        settings: as a file gives them.
+        path: the file.
+
+    Raises:
+        SearchError: they are not.
+    """
+    if engine not in _KINDS:
+        raise SearchError(f"{path} is damaged: there is no engine {engine!r}")
+    check_record(settings, _KINDS[engine], path, error=SearchError, hint="build the index again")

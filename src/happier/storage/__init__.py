@@ -1,0 +1,1 @@
+"""What is on disk: files that appear whole, locks, checksums, checked readers."""

@@ -1,0 +1,116 @@
+"""Image files -> vectors in batches: workers decode while the model computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from happier.errors import ImageError, OptionError
+from happier.vectors.image_content import ImageContent, image_content, size_and_times
+
+if TYPE_CHECKING:
+    from happier.data import ImageTransform
+    from happier.vectors.fixed_views import ViewTransform
+
+__all__ = ["Batch", "PassOptions", "run_pass"]
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    """How images go through a model.
+
+    Attributes:
+        batch_size: images at a time.
+        workers: processes that decode images.
+    """
+
+    batch_size: int = 64
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.workers < 0:
+            raise OptionError(
+                f"batch_size must be 1 or more, workers 0 or more, got {self.batch_size} and {self.workers}"
+            )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The vectors ``[B, D]`` of some images and what the files held."""
+
+    vectors: npt.NDArray[np.float32]
+    contents: list[ImageContent]
+
+
+_Read = tuple[Tensor, ImageContent] | ImageError
+_Images = tuple[Tensor, list[ImageContent]] | ImageError
+
+
+class _ImageFiles(Dataset[_Read]):
+    """Decoded, preprocessed files with their content's hash; an error is returned, to be raised in one line.
+
+    (A worker's exception would arrive with the worker's traceback as its message.)
+    """
+
+    def __init__(self, paths: Sequence[str], transform: ImageTransform | ViewTransform) -> None:
+        self.paths, self.transform = np.array(paths, dtype=object), transform
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> _Read:
+        from happier.data import decode_image
+
+        path = self.paths[index]
+        try:
+            for _ in range(3):
+                before = size_and_times(path)
+                pixels = self.transform(decode_image(path, at_least=self.transform.decode_at_least))
+                content = image_content(path)
+                if content.size_and_times == before:
+                    return pixels, content
+            return ImageError(f"cannot read the image {path}: it is being changed")
+        except ImageError as error:
+            return ImageError(str(error))
+
+
+def _collate(items: list[_Read]) -> _Images:
+    images, contents = [], []
+    for item in items:
+        if isinstance(item, ImageError):
+            return item
+        images.append(item[0])
+        contents.append(item[1])
+    return torch.stack(images), contents
+
+
+def run_pass(
+    paths: Sequence[str],
+    transform: ImageTransform | ViewTransform,
+    compute: Callable[[Tensor], npt.NDArray[np.float32]],
+    options: PassOptions,
+) -> Iterator[Batch]:
+    """Read files, preprocess them and compute their vectors, in order.
+
+    Raises:
+        ImageError: a file cannot be read; the message names it.
+    """
+    loader: DataLoader[_Read] = DataLoader(
+        _ImageFiles(paths, transform),
+        batch_size=options.batch_size,
+        num_workers=options.workers,
+        collate_fn=_collate,
+    )
+    read: _Images
+    for read in loader:
+        if isinstance(read, ImageError):
+            raise read
+        images, contents = read
+        yield Batch(compute(images), contents)

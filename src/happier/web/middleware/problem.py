@@ -1,0 +1,37 @@
+"""Refusals as JSON, and what several middleware classes need to know about a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+# Monitors request it often and without a token; it costs nothing and is never refused.
+HEALTH = "/api/health"
+
+
+async def send_problem(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    status: int,
+    detail: str,
+    headers: Mapping[str, str] | None = None,
+) -> None:
+    """Answer a request with a status and the reason."""
+    answer = JSONResponse(
+        {"detail": detail}, status_code=status, headers={"cache-control": "no-store", **(headers or {})}
+    )
+    await answer(scope, receive, send)
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """The request's headers by their lower-case name."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def client_of(scope: Scope) -> str:
+    """The address that a request came from."""
+    client = scope.get("client")
+    return client[0] if client else ""

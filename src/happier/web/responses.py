@@ -1,0 +1,133 @@
+"""What the explorer found, in the shapes of the JSON API."""
+
+from __future__ import annotations
+
+from happier.data.class_path import split as split_path
+from happier.search.index import Hit
+from happier.web import schemas
+from happier.web.explorer import Confusion, Explorer, Mistake
+from happier.web.indexed_model import IndexedModel
+from happier.web.search_query import SearchQuery
+from happier.web.tree import Node
+
+MAX_CHILDREN = 500
+
+
+def index_info(model: IndexedModel) -> schemas.IndexInfo:
+    """What the page must know about one index."""
+    head = model.index.head
+    return schemas.IndexInfo(
+        side=model.key,
+        name=model.name,
+        images=len(model.index),
+        classes=len(model.tree),
+        engine=head.engine,
+        exact=model.index.exact,
+        embeds=model.embeds,
+        model=head.fingerprint,
+        analysed=model.analysed,
+    )
+
+
+def item_out(model: IndexedModel, row: int) -> schemas.Item:
+    """An image of the index."""
+    path = model.index.class_paths[row]
+    return schemas.Item(
+        row=row,
+        id=model.index.ids[row],
+        class_path=path,
+        names=list(split_path(path)),
+        thumbnail=f"/thumbnails/{model.key}/{row}?v={model.version}",
+        image=f"/images/{model.key}/{row}?v={model.version}",
+    )
+
+
+def hit_out(model: IndexedModel, hit: Hit, rank: int, level: int | None) -> schemas.HitOut:
+    """An image found, or one of a mistake."""
+    return schemas.HitOut(**item_out(model, hit.row).model_dump(), rank=rank, score=hit.score, level=level)
+
+
+def node_out(model: IndexedModel, node: Node) -> schemas.NodeOut:
+    """A class."""
+    return schemas.NodeOut(
+        path=node.path,
+        names=list(node.names),
+        name=node.names[-1] if node.names else "",
+        level=len(node.names),
+        count=node.count,
+        classes=len(node.children),
+        h_ap=model.mean_h_ap(node),
+    )
+
+
+def tree_out(model: IndexedModel, node: Node, offset: int) -> schemas.TreeOut:
+    """A class and some of those below it."""
+    children = list(node.children.values())
+    shown = children[offset : offset + MAX_CHILDREN]
+    return schemas.TreeOut(
+        **node_out(model, node).model_dump(),
+        children=[node_out(model, child) for child in shown],
+        more=max(0, len(children) - offset - len(shown)),
+    )
+
+
+def search_out(
+    explorer: Explorer, model: IndexedModel, query: SearchQuery, k: int, within: str
+) -> schemas.SearchOut:
+    """Search, and shape the ranking."""
+    hits, levels, metrics = explorer.search(model, query, k=k, within=within)
+    item = None if query.row is None else item_out(model, query.row)
+    if item is not None:
+        thumbnail, image, name = item.thumbnail, item.image, item.id
+    else:
+        assert query.upload is not None
+        thumbnail = image = f"/uploads/{query.upload.key}"
+        name = query.upload.name
+    return schemas.SearchOut(
+        side=model.key,
+        query=schemas.QueryOut(
+            item=item,
+            upload=None if query.upload is None else query.upload.key,
+            name=name,
+            class_path=query.class_path,
+            names=list(split_path(query.class_path)),
+            thumbnail=thumbnail,
+            image=image,
+        ),
+        k=k,
+        within=within,
+        hits=[
+            hit_out(model, hit, rank, level)
+            for rank, (hit, level) in enumerate(zip(hits, levels, strict=True), start=1)
+        ],
+        metrics=None
+        if metrics is None
+        else schemas.Metrics(
+            h_ap=metrics.h_ap,
+            severity=dict(metrics.severity),
+            average_precision=dict(metrics.average_precision),
+            counts=list(metrics.counts),
+        ),
+    )
+
+
+def mistake_out(model: IndexedModel, mistake: Mistake) -> schemas.MistakeOut:
+    """A query that went wrong."""
+    hit = model.index.hit(mistake.result, mistake.score)
+    return schemas.MistakeOut(
+        query=item_out(model, mistake.row),
+        result=hit_out(model, hit, 1, mistake.level),
+        h_ap=mistake.h_ap,
+        severity=mistake.severity,
+        other_h_ap=mistake.other_h_ap,
+    )
+
+
+def confusion_out(confusion: Confusion) -> schemas.ConfusionOut:
+    """A class that another is confused with."""
+    return schemas.ConfusionOut(
+        path=confusion.class_path,
+        names=list(split_path(confusion.class_path)),
+        level=confusion.level,
+        share=confusion.share,
+    )

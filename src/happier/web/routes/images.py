@@ -1,0 +1,104 @@
+"""Images of the index: lists of them, and the images themselves in two sizes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from cachetools import LRUCache
+from fastapi import APIRouter, Query, Request, Response
+
+from happier.web import responses, schemas
+from happier.web.explorer import Explorer
+from happier.web.routes.parameters import (
+    EVERYWHERE,
+    MISSING,
+    UPLOAD,
+    Limit,
+    ModelKey,
+    Offset,
+    Version,
+    Within,
+)
+from happier.web.workers import Workers
+
+THUMBNAIL_SIZE = 256
+LARGE_SIZE = 1024
+CACHE_BYTES = 64 << 20
+_FOREVER = "private, max-age=31536000, immutable"
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    **EVERYWHERE,
+    **{status: text for status, text in UPLOAD.items() if status != 413},
+    200: {"content": {"image/webp": {}}, "description": "the image as WebP"},
+    304: {"description": "the image you have is current"},
+}
+
+
+def item_routes(explorer: Explorer, workers: Workers) -> APIRouter:
+    """``/api/items``: images of a branch."""
+    routes = APIRouter(prefix="/api", tags=["images"], responses={**EVERYWHERE, **MISSING})
+
+    @routes.get("/items", response_model=schemas.ItemsOut)
+    async def items(
+        within: Within = "",
+        side: ModelKey = "a",
+        offset: Offset = 0,
+        limit: Limit = 48,
+        spread: Annotated[
+            bool, Query(description="a few from all over the branch instead of the first")
+        ] = False,
+    ) -> Response:
+        """Images of a branch, in the order of the index."""
+
+        def work() -> schemas.ItemsOut:
+            model = explorer.model(side)
+            rows = model.tree.node(within).rows
+            if spread:
+                step = len(rows) / min(limit, len(rows))
+                part = [int(rows[int((at + 0.5) * step)]) for at in range(min(limit, len(rows)))]
+            else:
+                part = rows[offset : offset + limit].tolist()
+            some = [responses.item_out(model, row) for row in part]
+            return schemas.ItemsOut(items=some, total=len(rows), offset=offset)
+
+        return await workers.answer(work)
+
+    return routes
+
+
+def image_routes(explorer: Explorer, workers: Workers) -> APIRouter:
+    """``/thumbnails``, ``/images`` and ``/uploads``, as WebP."""
+    routes = APIRouter(tags=["images"], responses=_RESPONSES)
+    cache: LRUCache[str, bytes] = LRUCache(CACHE_BYTES, getsizeof=len)
+
+    async def picture(request: Request, key: str, row: int, size: int, version: str) -> Response:
+        model = explorer.model(key)
+        tag = f'"{model.version}-{row}-{size}"'
+        # The address includes the state of the index: its content never changes.
+        caching = _FOREVER if version == model.version else "private, no-cache"
+        headers = {"etag": tag, "cache-control": caching}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        data = cache.get(tag)
+        if data is None:
+            data = await workers.run(lambda: model.picture(row, size))
+            if len(data) <= CACHE_BYTES:
+                cache[tag] = data
+        return Response(data, media_type="image/webp", headers=headers)
+
+    @routes.get("/thumbnails/{side}/{row}", response_class=Response)
+    async def thumbnail(request: Request, side: Literal["a", "b"], row: int, v: Version = "") -> Response:
+        """An image of the index, small."""
+        return await picture(request, side, row, THUMBNAIL_SIZE, v)
+
+    @routes.get("/images/{side}/{row}", response_class=Response)
+    async def image(request: Request, side: Literal["a", "b"], row: int, v: Version = "") -> Response:
+        """An image of the index, large."""
+        return await picture(request, side, row, LARGE_SIZE, v)
+
+    @routes.get("/uploads/{key}", response_class=Response)
+    async def uploaded(key: str) -> Response:
+        """An uploaded image, small."""
+        data = explorer.uploads.get(key).thumbnail
+        return Response(data, media_type="image/webp", headers={"cache-control": "private, max-age=3600"})
+
+    return routes

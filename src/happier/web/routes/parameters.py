@@ -1,0 +1,33 @@
+"""Parameters that several routes share, and the refusals that they document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query
+
+from happier.web import schemas
+
+MAX_K = 200
+MISSING: dict[int | str, dict[str, Any]] = {
+    404: {"model": schemas.Problem, "description": "no such image, class or index"},
+}
+UPLOAD: dict[int | str, dict[str, Any]] = {
+    **MISSING,
+    400: {"model": schemas.Problem, "description": "not an image, damaged, or a malformed body"},
+    413: {"model": schemas.Problem, "description": "too large"},
+}
+EVERYWHERE: dict[int | str, dict[str, Any]] = {
+    422: {"model": schemas.Problem, "description": "a parameter is missing or out of range"},
+    429: {"model": schemas.Problem, "description": "the server is busy"},
+    503: {"model": schemas.Problem, "description": "it took too long"},
+}
+
+ModelKey = Annotated[Literal["a", "b"], Query(description="which index: a, or b where two are compared")]
+K = Annotated[int, Query(ge=1, le=MAX_K, description="how many results")]
+Text = Annotated[str, Query(max_length=2048)]
+Within = Annotated[str, Query(max_length=2048, description="only this branch, e.g. animals/birds")]
+Label = Annotated[str | None, Query(max_length=2048, description="class of the upload")]
+Offset = Annotated[int, Query(ge=0, le=10_000_000)]
+Version = Annotated[str, Query(max_length=64, description="state of the index, for caching")]
+Limit = Annotated[int, Query(ge=1, le=200)]

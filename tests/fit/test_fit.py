@@ -1,0 +1,208 @@
+"""``happier fit``: from a folder of images to a page and an index, again only where something changed."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+from shapes import make_shapes
+from typer.testing import CliRunner
+
+import happier
+from happier.cli import app
+from happier.data import Manifest
+from happier.errors import DataError
+from happier.fit import FitOptions, fit
+from happier.search import Index
+
+TINY = ("model.backbone=test_resnet", "model.pretrained=null", "transform.size=32", "training.steps=4",
+        "model.hidden=16", "model.dim=16", "transform.normalize=imagenet", "data.workers=0")  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("HAPPIER_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Four kinds of three items, four pictures each, in folders."""
+    manifest = Manifest.read(make_shapes(tmp_path / "shapes", items=3, views=4))
+    for file, kind, item in zip(
+        manifest.files(), *(manifest.table[level] for level in manifest.levels), strict=True
+    ):
+        folder = tmp_path / "photos" / kind / item
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, folder)
+    return tmp_path / "photos"
+
+
+def stages():
+    seen = []
+
+    def progress(stage, done, total):
+        if stage not in seen:
+            seen.append(stage)
+
+    return seen, progress
+
+
+def test_a_folder_becomes_a_model_a_page_and_an_index_and_again_only_what_changed(photos, tmp_path):
+    out = tmp_path / "out"
+    (photos / "k0" / "i0" / "broken.png").write_bytes(b"not an image")
+    seen, progress = stages()
+    options = FitOptions(levels=("kind", "item"), train="head", overrides=TINY)
+    found = fit(photos, out, options, progress=progress)
+    assert seen == ["checking", "computing features", "training happier", "training nsm", "evaluating",
+                    "reporting", "indexing"]  # fmt: skip
+    assert found.left_out == {"unreadable": 1}
+    assert found.images == 48
+    assert {"train", "test"} == set(Manifest.read(out / "manifest.parquet").splits)
+    lines = found.lines()
+    assert len(lines) == 5
+    assert lines[0].split(":")[0] in (
+        "Training helped",
+        "Training did harm",
+        "Training made no clear difference",
+    )
+    assert lines[2] == f"Look: {out / 'report' / 'index.html'}"
+    assert lines[3] == f"Serve: happier serve {out / 'index'}"
+    assert (out / "report" / "index.html").is_file()
+    index = Index.open(out / "index")
+    assert len(index) == 48
+    index.close()
+    _check_figures(found, out)
+
+    # Once more: nothing is made again.
+    seen, progress = stages()
+    again = fit(photos, out, options, progress=progress)
+    assert seen == ["evaluating"]
+    assert again.lines() == found.lines()
+
+    # An image more: it alone goes through the network, and all that depends on it is made again.
+    Image.open(photos / "k0" / "i0" / "0_0_0.png").rotate(90).save(photos / "k0" / "i0" / "more.png")
+    (photos / "k0" / "i0" / "broken.png").unlink()
+    seen, computed = [], []
+
+    def progress(stage, done, total):
+        seen.append(stage)
+        if stage == "computing features":
+            computed.append(total)
+
+    more = fit(photos, out, options, progress=progress)
+    assert more.images == 49
+    assert set(computed) == {1}
+    assert {"training happier", "training nsm", "reporting", "indexing"} <= set(seen)
+
+    # Another size: features of its own beside those, which stay.
+    larger = replace(options, overrides=[*TINY, "transform.size=40"])
+    seen.clear()
+    fit(photos, out, larger, progress=progress)
+    assert {"computing features", "training happier", "reporting", "indexing"} <= set(seen)
+    assert len(list((out / "features").iterdir())) == 2
+
+
+def _check_figures(found, out):
+    """The figures are those of the vectors, computed from the images once more."""
+    rows = Manifest.read(out / "manifest.parquet").select("test")
+    encoders = [happier.Encoder.from_pretrained(out / loss) for loss in ("happier", "nsm")]
+    results = [happier.evaluate(encoder.embed(rows.files()), rows.labels()) for encoder in encoders]
+    for result, h_ap in zip(results, found.h_ap, strict=False):
+        assert result.summary["H-AP"] == pytest.approx(h_ap, abs=1e-4)
+    with encoders[0].inference():
+        import torch
+
+        features = encoders[0].features(torch.stack([encoders[0].read_image(file) for file in rows.files()]))
+    unit = (features / features.norm(dim=1, keepdim=True)).numpy()
+    assert happier.evaluate(unit, rows.labels()).summary["H-AP"] == pytest.approx(found.h_ap[2], abs=1e-4)
+    difference = results[0].per_query["H-AP"] - results[1].per_query["H-AP"]
+    assert found.hierarchy.mean == pytest.approx(float(difference.mean()), abs=1e-4)
+
+
+def test_the_command_ends_with_five_lines(photos, tmp_path):
+    run = CliRunner().invoke(
+        app,
+        ["fit", str(photos), "-o", str(tmp_path / "out"), "--train", "head", *TINY],
+        catch_exceptions=False,
+    )
+    assert run.exit_code == 0
+    assert run.stdout.splitlines()[-5:][2].startswith("Look: ")
+    assert "computing features, 48" in run.stderr
+    command = run.stdout.splitlines()[-1].removeprefix("Fine-tune further: happier ").split()
+    shown = CliRunner().invoke(app, [*command, "--show"], catch_exceptions=False)
+    assert "start: " in shown.stdout
+    run = CliRunner().invoke(
+        app, ["fit", str(photos), "-o", str(tmp_path / "out"), "--train", "head", *TINY, "--json"]
+    )
+    assert json.loads(run.stdout)["images"] == 48
+
+
+def test_a_level_that_says_nothing_is_noted(photos, tmp_path):
+    manifest = Manifest.read(make_shapes(tmp_path / "others", items=2, views=3))
+    table = manifest.table.assign(
+        split=["test" if item == "i1" else "train" for item in manifest.table["item"]]
+    )
+    path = Manifest(table, levels=manifest.levels, root=manifest.root).write(tmp_path / "own.parquet")
+    found = fit(path, tmp_path / "out", FitOptions(train="head", overrides=TINY))
+    assert any("level kind says nothing in test" in note for note in found.notes)
+
+
+def _one_class(folder):
+    for path in list(folder.iterdir())[1:]:
+        shutil.rmtree(path)
+    for path in list(next(folder.iterdir()).iterdir())[1:]:
+        shutil.rmtree(path)
+
+
+def _one_image_each(folder):
+    for item in folder.glob("*/*"):
+        for file in sorted(item.iterdir())[1:]:
+            file.unlink()
+
+
+def _no_images(folder):
+    for file in folder.rglob("*.png"):
+        file.unlink()
+
+
+def _unreadable(folder):
+    for file in folder.rglob("*.png"):
+        file.write_bytes(b"nothing")
+
+
+def _three_classes(folder):
+    for kind in sorted(folder.iterdir())[1:]:
+        shutil.rmtree(kind)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_one_class, "has one class"),
+        (_one_image_each, "has one image"),
+        (_no_images, "holds no images"),
+        (_unreadable, "none of the 48 images"),
+        (_three_classes, "3 classes of two or more images; 4 are needed"),
+    ],
+)
+def test_images_that_cannot_be_fitted_are_one_line_and_leave_nothing(photos, tmp_path, damage, message):
+    damage(photos)
+    with pytest.raises(DataError, match=message) as error:
+        fit(photos, tmp_path / "out", FitOptions(train="head", overrides=TINY))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_places_that_cannot_be_used_are_one_line(photos, tmp_path):
+    with pytest.raises(DataError, match="neither a folder"):
+        fit(tmp_path / "none", tmp_path / "out")
+    with pytest.raises(DataError, match="inside of"):
+        fit(photos, photos / "out")
+    with pytest.raises(DataError, match="is not of `happier fit`"):
+        fit(photos, photos)
+    with pytest.raises(happier.HappierError, match="train must be head or all"):
+        fit(photos, tmp_path / "out", FitOptions(train="tail"))
+    with pytest.raises(happier.HappierError, match="loss=csl: `happier fit` sets"):
+        fit(photos, tmp_path / "out", FitOptions(overrides=["loss=csl"]))
+    assert not (tmp_path / "out").exists()

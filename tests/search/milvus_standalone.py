@@ -1,0 +1,175 @@
+"""A real Milvus server: PyPI's ``milvus`` carries the standalone binary. It gets a venv of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+from pymilvus import MilvusClient
+from pymilvus.exceptions import MilvusException
+
+PACKAGE = "milvus==2.3.5"
+VENV = Path(__file__).parents[2] / ".venv-milvus"
+_START_SECONDS = 180
+# Those that this process started, to wait for when they have been stopped.
+_started: list[subprocess.Popen] = []
+
+
+class NotInstallableError(Exception):
+    """The server cannot be had on this machine."""
+
+
+def install() -> Path:
+    """The command that starts the server, installed when first asked for.
+
+    Raises:
+        NotInstallableError: there is no wheel for this machine, or no package index.
+    """
+    command = VENV / "bin" / "milvus-server"
+    with FileLock(f"{VENV}.lock"):
+        if not command.exists():
+            try:
+                subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True, capture_output=True)
+                pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--no-deps", "-q", PACKAGE]
+                subprocess.run(pip, check=True, capture_output=True, text=True)
+            except subprocess.CalledProcessError as error:
+                last = str(error.stderr or "").strip().splitlines()[-1:]
+                raise NotInstallableError(f"{PACKAGE} does not install here: {' '.join(last)}") from error
+    return command
+
+
+@dataclass(frozen=True)
+class MilvusStandalone:
+    """A server that runs.
+
+    Attributes:
+        port: it listens on.
+        process: its number; also that of its group.
+    """
+
+    port: int
+    process: int
+
+    @property
+    def uri(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+def join_server(folder: Path) -> MilvusStandalone:
+    """The server whose data is in a folder, started by whoever asks first.
+
+    Raises:
+        NotInstallableError: it does not install or start here.
+    """
+    with FileLock(folder / "users.lock"):
+        state = folder / "server.json"
+        kept = json.loads(state.read_text()) if state.exists() else {"users": 0}
+        if "reason" in kept:
+            raise NotInstallableError(kept["reason"])
+        if not kept["users"]:
+            try:
+                server = _start(folder)
+            except NotInstallableError as error:
+                state.write_text(json.dumps({"reason": str(error)}))
+                raise
+            kept = {"users": 0, "port": server.port, "process": server.process}
+        kept["users"] += 1
+        state.write_text(json.dumps(kept))
+    return MilvusStandalone(kept["port"], kept["process"])
+
+
+def leave_server(folder: Path) -> None:
+    """Stop the server when nobody uses it any more."""
+    with FileLock(folder / "users.lock"):
+        state = folder / "server.json"
+        kept = json.loads(state.read_text())
+        kept["users"] -= 1
+        state.write_text(json.dumps(kept))
+        if not kept["users"]:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(kept["process"], signal.SIGKILL)
+            for process in _started:
+                process.wait()
+
+
+def _start(folder: Path) -> MilvusStandalone:
+    command = install()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            [str(command), "--data", str(folder / "data"), "--proxy-port", str(port)],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    _started.append(process)
+    server = MilvusStandalone(port, process.pid)
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            client = MilvusClient(server.uri, timeout=5)
+            client.list_collections(timeout=5)
+            client.close()
+        except MilvusException:
+            time.sleep(0.5)
+        else:
+            return server
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    raise NotInstallableError(f"the Milvus server does not start here; see {folder / 'server.log'}")
+
+
+class Cable:
+    """A port that leads to another one until it is cut, and again once it is mended.
+
+    Attributes:
+        port: where it begins.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._open: list[socket.socket] = []
+        self.port = 0
+        self.mend()
+
+    def mend(self) -> None:
+        """Lead to the target."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def cut(self) -> None:
+        """End all connections and take no more."""
+        for one in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+        self._open.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+                self._open += [near, far]
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=ends, daemon=True).start()
+
+    @staticmethod
+    def _carry(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := source.recv(65_536):
+                target.sendall(piece)

@@ -1,0 +1,213 @@
+"""Damage every file of a run, of embeddings, of an index: a command says so, or its answer is the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reliability.box import Outcome
+from reliability.operations import Operation, Workshop
+
+FLIPS = 20
+
+
+@dataclass
+class Damage:
+    """What became of the damaged files of one thing on disk.
+
+    Attributes:
+        thing: what was damaged.
+        files: how many files it has.
+        damages: how many damages were tried.
+        refused: after how many the command refused in one line.
+        unharmed: after how many it gave the same answer as before.
+        faults: what went wrong, one line each.
+    """
+
+    thing: str
+    files: int = 0
+    damages: int = 0
+    refused: int = 0
+    unharmed: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something on disk and the commands that read it.
+
+    Attributes:
+        folder: in the box; or one file.
+        before: commands that make it.
+        readers: commands whose output must not change; numbers of JSON only where ``figures``.
+    """
+
+    name: str
+    folder: str
+    before: tuple[tuple[object, ...], ...]
+    readers: tuple[tuple[object, ...], ...]
+    figures: bool = False
+
+
+def things(workshop: Workshop) -> list[Thing]:
+    """Everything that a command leaves and another one reads."""
+    here, have = workshop.box.path, workshop.operations
+    image = workshop.images / "0_3_0.png"
+    trained = have["embed"].before
+    evaluate = ("evaluate", here / "run", "--json", "-", "--resamples", 0)
+    found = [
+        Thing(
+            "manifest",
+            "out.parquet",
+            have["split"].before[:1],
+            (("data", "split", here / "out.parquet", "--json"),),
+        ),
+        Thing("run", "run", (*trained, evaluate), (evaluate,), figures=True),
+        Thing("run, trained further", "run", trained, (have["train"].words,)),
+        Thing(
+            "embeddings",
+            "embeddings",
+            (*trained, have["embed"].words),
+            (("evaluate", here / "embeddings", "--json", "-", "--resamples", 0),),
+            figures=True,
+        ),
+    ]
+    for engine in ("flat", "hnsw", "milvus"):
+        built = have[f"unindex, {engine}"].before
+        search = ("search", here / "index", image, "--json", "-k", 5)
+        found.append(Thing(f"index, {engine}", "index", built, (search,)))
+    return found
+
+
+def spoil(workshop: Workshop, thing: Thing, *, most: int | None = None, flips: int = FLIPS) -> Damage:
+    """Damage each file in each way.
+
+    Args:
+        workshop: where.
+        thing: what.
+        most: try about so many of the damages, spread over all files; None for all.
+        flips: at how many places of a file one bit is flipped.
+    """
+    box, result = workshop.box, Damage(thing.name)
+    before = workshop.before(Operation(thing.name, (), lambda: None, thing.before))
+    box.put(before)
+    expected = [_answer(box.run(*reader), figures=thing.figures) for reader in thing.readers]
+    box.put(before)
+    files = [path for path in sorted(_files(box.path / thing.folder)) if not path.name.endswith("lock")]
+    result.files = len(files)
+    tried = [(path, damage) for path in files for damage in damages(path.stat().st_size, flips)]
+    # A step that shares no factor with the number of kinds: each file gets another few of them.
+    step = 1 if most is None else max(1, len(tried) // most) | 1
+    for path, (what, apply) in tried[::step]:
+        box.put(before)
+        apply(path)
+        result.damages += 1
+        damaged = box.take()
+        for reader, answer in zip(thing.readers, expected, strict=True):
+            box.put(damaged)
+            if path.is_fifo() or (what == "a pipe"):
+                apply(path)
+            outcome = box.run(*reader)
+            if outcome.fault:
+                fault = outcome.fault
+            elif outcome.refused:
+                result.refused += 1
+                continue
+            elif _answer(outcome, figures=thing.figures) == answer:
+                result.unharmed += 1
+                continue
+            else:
+                fault = "another answer"
+            name = path.relative_to(box.path)
+            result.faults.append(f"{name}: {what}; {' '.join(map(str, reader[:1]))}: {fault}")
+    return result
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+        return
+    for folder, _, names in os.walk(place):
+        for name in names:
+            path = Path(folder) / name
+            if path.is_file() and not path.is_symlink():
+                yield path
+
+
+def damages(size: int, flips: int) -> list[tuple[str, Callable[[Path], object]]]:
+    """What may happen to a file of this size."""
+    found: list[tuple[str, Callable[[Path], object]]] = [
+        ("emptied", lambda path: path.write_bytes(b"")),
+        ("cut in half", lambda path: _cut(path, 0.5)),
+        ("without its last byte", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+        ("replaced by text", lambda path: path.write_text("this is not what you expect\n")),
+        ("replaced by other JSON", lambda path: path.write_text("[1, 2, 3]\n")),
+        ("replaced by an array", _array),
+        ("replaced by a directory", _directory),
+        ("removed", lambda path: path.unlink()),
+        ("a pipe", _pipe),
+    ]
+    places = np.linspace(0, max(0, size - 1), flips if size else 0).astype(int)
+    for number, place in enumerate(dict.fromkeys(int(place) for place in places)):
+        found.append((f"bit {number % 8} of byte {place} flipped", _Flip(place, number % 8)))
+    return found
+
+
+@dataclass(frozen=True)
+class _Flip:
+    place: int
+    bit: int
+
+    def __call__(self, path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        content[self.place] ^= 1 << self.bit
+        path.write_bytes(content)
+
+
+def _cut(path: Path, part: float) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * part)])
+
+
+def _array(path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, np.float32(0.5))
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _pipe(path: Path) -> None:
+    if path.exists() and not path.is_fifo():
+        path.unlink() if not path.is_dir() else shutil.rmtree(path)
+    if not path.exists():
+        os.mkfifo(path)
+
+
+def _answer(outcome: Outcome, *, figures: bool) -> Any:
+    if not figures:
+        return outcome.code, outcome.out
+    try:
+        return outcome.code, list(_numbers(json.loads(outcome.out)))
+    except ValueError:
+        return outcome.code, outcome.out
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        for key in sorted(value):
+            yield from _numbers(value[key])
+    elif isinstance(value, list):
+        for one in value:
+            yield from _numbers(one)
+    elif isinstance(value, (int, float)):
+        yield value
