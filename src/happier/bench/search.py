@@ -16,7 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from happier.errors import OptionError
-from happier.search.engine import ENGINES, Branch, Positions, Scope, SearchEngine, VectorArray, create_engine
+from happier.search.engine import (
+    ENGINES,
+    Branch,
+    Positions,
+    SearchEngine,
+    SearchScope,
+    VectorArray,
+    create_engine,
+)
 from happier.search.exact import rescore, scan
 
 K = 10
@@ -84,7 +92,7 @@ def bench_search(
             path = Path(folder) / f"{size}.f32"
             vectors = clustered_vectors(path, size + queries, dim, seed=seed)
             gallery, asked = vectors[:size], np.array(vectors[size:])
-            scope = Scope(gallery)
+            scope = SearchScope(gallery)
             report(f"exact answers over {size:,} vectors")
             exact, _ = scan(asked, K, scope)
             for name in engines:
@@ -114,7 +122,9 @@ def clustered_vectors(path: Path, count: int, dim: int, *, seed: int, per_class:
     return np.memmap(path, dtype=np.float32, mode="r", shape=(count, dim))
 
 
-def _measure(name: str, scope: Scope, asked: VectorArray, exact: Positions, folder: Path) -> EngineSpeed:
+def _measure(
+    name: str, scope: SearchScope, asked: VectorArray, exact: Positions, folder: Path
+) -> EngineSpeed:
     rows, dim = scope.vectors.shape
     options = {"uri": str(folder / f"{rows}.db")} if name == "milvus" else {}
     start = time.perf_counter()
@@ -139,7 +149,7 @@ def _measure(name: str, scope: Scope, asked: VectorArray, exact: Positions, fold
     return EngineSpeed(rows, name, built, single, batched, recall, kept / rows)
 
 
-def _answer(engine: SearchEngine, queries: VectorArray, scope: Scope) -> Positions:
+def _answer(engine: SearchEngine, queries: VectorArray, scope: SearchScope) -> Positions:
     """As the index does it: candidates of an approximate engine are scored exactly."""
     positions, _ = engine.search(queries, K, scope)
     if not engine.exact:

@@ -26,7 +26,7 @@ ENGINES = ("flat", "hnsw", "ivfpq", "milvus")
 
 
 @dataclass(frozen=True)
-class Scope:
+class SearchScope:
     """What a search may return.
 
     Attributes:
@@ -65,7 +65,7 @@ class SearchEngine(Protocol):
     def delete(self, positions: Positions) -> None:
         """Mark these positions as deleted; what is kept outside the index's directory stays until `clean`."""
 
-    def search(self, queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
+    def search(self, queries: VectorArray, k: int, scope: SearchScope) -> tuple[Positions, VectorArray]:
         """The ``k`` nearest of the scope for each query, best first; position -1 where there are fewer."""
 
     def search_harder(self, *, filtered: bool) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from happier.search.engine import Branch, Positions, Scope, Settings, VectorArray
+from happier.search.engine import Branch, Positions, SearchScope, Settings, VectorArray
 from happier.search.options import check_options
 
 _BLOCK_BYTES = 64 << 20
@@ -48,7 +48,7 @@ class FlatEngine:
     def delete(self, positions: Positions) -> None:
         """Nothing to do: the scope leaves them out."""
 
-    def search(self, queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
+    def search(self, queries: VectorArray, k: int, scope: SearchScope) -> tuple[Positions, VectorArray]:
         """Scan the scope."""
         return scan(queries, k, scope)
 
@@ -74,7 +74,7 @@ class FlatEngine:
         """Nothing to close."""
 
 
-def scan(queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
+def scan(queries: VectorArray, k: int, scope: SearchScope) -> tuple[Positions, VectorArray]:
     """The ``k`` largest inner products of each query, equal ones in the order of their positions.
 
     Runs over blocks of rows, so the vector file may be larger than memory.

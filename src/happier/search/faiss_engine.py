@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from happier.errors import MissingExtraError, OptionError, SearchError
-from happier.search.engine import Branch, Positions, Scope, SearchEngine, Settings, VectorArray
+from happier.search.engine import Branch, Positions, SearchEngine, SearchScope, Settings, VectorArray
 from happier.search.exact import SCAN_ROWS, scan
 from happier.search.faiss_search import restore_search
 from happier.search.options import Option, Whole, check_options
@@ -141,7 +141,7 @@ class ApproximateEngine:
     def delete(self, positions: Positions) -> None:
         """Nothing to do: the scope leaves them out."""
 
-    def search(self, queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
+    def search(self, queries: VectorArray, k: int, scope: SearchScope) -> tuple[Positions, VectorArray]:
         """Ask the structure, or scan where the scope is small."""
         rows = len(scope.vectors)
         if scope.positions is None:

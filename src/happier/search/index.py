@@ -13,7 +13,7 @@ import numpy.typing as npt
 from happier.data import Manifest
 from happier.errors import HappierError, SearchError
 from happier.search.change import NewIndex, add_images, delete_images, write_index
-from happier.search.engine import Positions, Scope, VectorArray, choose_engine
+from happier.search.engine import Positions, SearchScope, VectorArray, choose_engine
 from happier.search.index_json import IndexHead
 from happier.search.items import check_vectors
 from happier.search.loaded_state import Generation, Hit, load_generation
@@ -249,7 +249,7 @@ class Index:
         """One row as a `Hit`."""
         return self._now.hit(row, score)
 
-    def scope(self, within: str | None = None) -> Scope:
+    def scope(self, within: str | None = None) -> SearchScope:
         """The rows of a branch, in the engines' terms.
 
         Raises:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from happier.errors import InputError, SearchError
-from happier.search.engine import Positions, Scope, SearchEngine, VectorArray
+from happier.search.engine import Positions, SearchEngine, SearchScope, VectorArray
 from happier.search.exact import rescore
 from happier.search.index_json import IndexHead
 from happier.search.items import check_vectors
@@ -64,7 +64,7 @@ class Generation:
         self._row_of_id = {one: row for row, one in enumerate(self.ids)}
         self._row_of_position = np.full(head.rows, -1, dtype=np.int64)
         self._row_of_position[self.positions] = np.arange(len(self.positions))
-        self._scopes: dict[str, Scope] = {}
+        self._scopes: dict[str, SearchScope] = {}
 
     @property
     def whole(self) -> bool:
@@ -105,7 +105,7 @@ class Generation:
                 "vectors of two models cannot be compared; build a new index for this model"
             )
 
-    def scope(self, within: str | None = None) -> Scope:
+    def scope(self, within: str | None = None) -> SearchScope:
         """The rows of a branch, in the engines' terms.
 
         Raises:

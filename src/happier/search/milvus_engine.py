@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from happier.errors import SearchError
-from happier.search.engine import Branch, Positions, Scope, Settings, VectorArray
+from happier.search.engine import Branch, Positions, SearchScope, Settings, VectorArray
 from happier.search.exact import SCAN_ROWS, scan
 from happier.search.faiss_search import restore_search
 from happier.search.milvus_server import allow_server, check_uri, connect, is_local
@@ -190,7 +190,7 @@ class MilvusEngine:
         self._kept = self._kept.model_copy(update={"dead": []})
         return bool(dead)
 
-    def search(self, queries: VectorArray, k: int, scope: Scope) -> tuple[Positions, VectorArray]:
+    def search(self, queries: VectorArray, k: int, scope: SearchScope) -> tuple[Positions, VectorArray]:
         """Search with the branch as the server's filter, or scan the vectors here where it is small."""
         if scope.positions is not None and self.scans(len(scope.positions)):
             return scan(queries, k, scope)
@@ -222,7 +222,7 @@ class MilvusEngine:
             scores[row, : len(hits)] = [hit["distance"] for hit in hits]
         return positions, scores
 
-    def _effort(self, scope: Scope) -> int:
+    def _effort(self, scope: SearchScope) -> int:
         """How far to look: a filter hides most of what the graph walks over, so walk further by as much."""
         rows = len(scope.vectors)
         effort = self._kept.effort

@@ -18,7 +18,7 @@ from happier.data import Manifest
 from happier.data.class_path import join
 from happier.errors import OptionError
 from happier.search.branch_rows import branches
-from happier.search.engine import Positions, Scope, SearchEngine, VectorArray
+from happier.search.engine import Positions, SearchEngine, SearchScope, VectorArray
 from happier.search.exact import rescore, scan
 from happier.search.index_json import IndexRecall
 from happier.search.scope import make_scope
@@ -45,12 +45,12 @@ class RecallProbe:
         exact: positions of their exact nearest, each query itself left out ``[Q, k]``.
     """
 
-    scope: Scope
+    scope: SearchScope
     queries: Positions
     exact: Positions
 
     @classmethod
-    def make(cls, scope: Scope, queries: Positions, k: int) -> RecallProbe:
+    def make(cls, scope: SearchScope, queries: Positions, k: int) -> RecallProbe:
         """Find the exact answers."""
         found, _ = scan(scope.vectors[queries], k + 1, scope)
         return cls(scope, queries, _without(found, queries, k))
@@ -93,7 +93,7 @@ def measure_recall(index: Index, *, k: int = K, queries: int = 500, seed: int = 
     return index.measure_recall(k=k, queries=queries, seed=seed)
 
 
-def whole_probe(positions: Positions, scope: Scope, *, k: int, queries: int, seed: int) -> RecallProbe:
+def whole_probe(positions: Positions, scope: SearchScope, *, k: int, queries: int, seed: int) -> RecallProbe:
     """Random images of an index as queries over all of it."""
     generator = np.random.default_rng(seed)
     chosen = np.sort(generator.choice(positions, size=min(queries, len(positions)), replace=False))

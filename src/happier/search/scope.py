@@ -7,10 +7,10 @@ import numpy as np
 from happier.data import Manifest
 from happier.data.class_path import split
 from happier.search.branch_rows import branches, rows_within
-from happier.search.engine import Positions, Scope, VectorArray
+from happier.search.engine import Positions, SearchScope, VectorArray
 
 
-def make_scope(items: Manifest, positions: Positions, vectors: VectorArray, within: str = "") -> Scope:
+def make_scope(items: Manifest, positions: Positions, vectors: VectorArray, within: str = "") -> SearchScope:
     """The scope of a branch.
 
     Args:
@@ -23,7 +23,7 @@ def make_scope(items: Manifest, positions: Positions, vectors: VectorArray, with
         SearchError: there is no such branch.
     """
     if not within:
-        return Scope(vectors, None if len(positions) == len(vectors) else np.sort(positions))
+        return SearchScope(vectors, None if len(positions) == len(vectors) else np.sort(positions))
     rows = rows_within(items, within)
     branch = branches(items.take(rows[:1]))[0][: len(split(within))]
-    return Scope(vectors, np.sort(positions[rows]), branch)
+    return SearchScope(vectors, np.sort(positions[rows]), branch)

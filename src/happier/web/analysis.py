@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from happier.evaluation import evaluate
-from happier.search.engine import Scope
+from happier.search.engine import SearchScope
 from happier.search.exact import scan
 from happier.search.index import Index
 from happier.search.items import known_depth
@@ -99,7 +99,7 @@ def _first_results(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """The rows nearest to each row, as the search shows them, and their scores."""
     k = min(SHOWN, len(vectors) - 1)
-    found, scores = scan(vectors[rows], k + 1, Scope(vectors))
+    found, scores = scan(vectors[rows], k + 1, SearchScope(vectors))
     other = found != rows[:, None]
     # Where duplicates crowd a query out of its own first results, the last result is dropped instead.
     other[other.all(axis=1), -1] = False
