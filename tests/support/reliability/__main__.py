@@ -43,6 +43,7 @@ def main() -> None:
         "--page", action="store_true", help="only write the page from the results that are kept"
     )
     parser.add_argument("--results", type=Path, default=page.RESULTS, help="file of the results")
+    parser.add_argument("--resume", action="store_true", help="skip what the file of the results has")
     options = parser.parse_args()
     if not options.page:
         reason = supported()
@@ -63,6 +64,8 @@ def _run(options: argparse.Namespace) -> int:
                 if options.quick and name not in QUICK[kind]:
                     continue
                 if options.only and not any(part in name for part in options.only):
+                    continue
+                if options.resume and page.has(options.results, kind, name):
                     continue
                 start = time.monotonic()
                 try:

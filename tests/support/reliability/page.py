@@ -40,6 +40,11 @@ def keep(path: Path, kind: str, name: str, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
 
 
+def has(path: Path, kind: str, name: str) -> bool:
+    """Whether a result is kept."""
+    return path.exists() and name in json.loads(path.read_text()).get(kind, {})
+
+
 def write(results: Path = RESULTS, target: Path = PAGE) -> None:
     """Write the page."""
     target.write_text(render(json.loads(results.read_text())))
