@@ -1,8 +1,10 @@
 """``happier fit``: from a folder of images to a page and an index, again only where something changed."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -14,6 +16,7 @@ from happier.cli import app
 from happier.data import Manifest
 from happier.errors import DataError
 from happier.fit import FitOptions, fit
+from happier.fit.directory import FitDirectory
 from happier.search import Index
 
 TINY = ("model.backbone=test_resnet", "model.pretrained=null", "transform.size=32", "training.steps=4",
@@ -27,15 +30,19 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def photos(tmp_path):
+    return folders_of_shapes(tmp_path)
+
+
+def folders_of_shapes(place):
     """Four kinds of three items, four pictures each, in folders."""
-    manifest = Manifest.read(make_shapes(tmp_path / "shapes", items=3, views=4))
+    manifest = Manifest.read(make_shapes(place / "shapes", items=3, views=4))
     for file, kind, item in zip(
         manifest.files(), *(manifest.table[level] for level in manifest.levels), strict=True
     ):
-        folder = tmp_path / "photos" / kind / item
+        folder = place / "photos" / kind / item
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, folder)
-    return tmp_path / "photos"
+    return place / "photos"
 
 
 def stages():
@@ -206,3 +213,116 @@ def test_places_that_cannot_be_used_are_one_line(photos, tmp_path):
     with pytest.raises(happier.HappierError, match="loss=csl: `happier fit` sets"):
         fit(photos, tmp_path / "out", FitOptions(overrides=["loss=csl"]))
     assert not (tmp_path / "out").exists()
+
+
+HEAD = FitOptions(levels=("kind", "item"), train="head", overrides=TINY)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    """Photos in folders, and a fit of them that tests copy."""
+    place = tmp_path_factory.mktemp("shared")
+    photos = folders_of_shapes(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HAPPIER_CACHE", str(place / "cache"))
+        return photos, place / "out", fit(photos, place / "out", HEAD)
+
+
+@pytest.fixture
+def fitted(shared, tmp_path):
+    photos, made, found = shared
+    return photos, Path(shutil.copytree(made, tmp_path / "out")), found
+
+
+def fewer(photos, place):
+    """The same photos without the last item of each kind."""
+    shutil.copytree(photos, place)
+    for kind in place.iterdir():
+        shutil.rmtree(sorted(kind.iterdir())[-1])
+    return place
+
+
+def test_another_fit_into_the_same_directory_in_between_is_noticed(fitted, tmp_path, monkeypatch):
+    from happier.fit import fitting
+
+    photos, out, found = fitted
+    others = fewer(photos, tmp_path / "fewer")
+    original, between = fitting.digest, iter([lambda: fit(others, out, HEAD)])
+
+    def digest(*given):
+        for run in between:
+            run()
+        return original(*given)
+
+    monkeypatch.setattr(fitting, "digest", digest)
+    again = fit(photos, out, HEAD)
+    assert again.images == found.images == len(Manifest.read(out / "manifest.parquet")) == 48
+    assert again.h_ap == pytest.approx(found.h_ap, abs=1e-6)
+
+
+def test_other_images_that_a_stopped_fit_wrote_are_not_used(fitted, tmp_path, monkeypatch):
+    photos, out, found = fitted
+    with monkeypatch.context() as patch:
+        write = Manifest.write
+
+        def stop(*given, **options):
+            write(*given, **options)
+            raise KeyboardInterrupt
+
+        patch.setattr(Manifest, "write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(fewer(photos, tmp_path / "fewer"), out, HEAD)
+    again = fit(photos, out, HEAD)
+    assert again.images == len(Manifest.read(out / "manifest.parquet")) == 48
+    assert again.h_ap == found.h_ap
+
+
+def test_a_first_fit_that_was_stopped_may_be_resumed(photos, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    with monkeypatch.context() as patch:
+
+        def stop(*given, **options):
+            raise KeyboardInterrupt
+
+        patch.setattr(Manifest, "write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(photos, out, HEAD)
+    FitDirectory(out).check()
+    (out / "fit.json").rename(out / ".fit.json.0123abcd.part")  # killed while it wrote the record
+    FitDirectory(out).check()
+
+
+def test_an_image_of_the_same_size_and_time_is_another_image(fitted):
+    photos, out, _ = fitted
+    image = photos / "k0" / "i0" / "0_0_0.png"
+    content, times = image.read_bytes(), image.stat()
+    seen, progress = stages()
+    try:
+        # The last byte of a PNG is of a checksum that no reader needs.
+        image.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
+        fit(photos, out, HEAD, progress=progress)
+        parts = {"computing features", "training happier", "training nsm", "reporting", "indexing"}
+        assert parts - set(seen) == set()
+        # The same content at another time: checked again, and nothing else.
+        seen.clear()
+        image.touch()
+        fit(photos, out, HEAD, progress=progress)
+        assert seen == ["checking", "evaluating"]
+    finally:
+        image.write_bytes(content)
+        os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_damaged_record_or_manifest_is_made_again_and_said_so(fitted, caplog):
+    photos, out, found = fitted
+    for path in (out / "manifest.parquet", out / "fit.json"):
+        caplog.clear()
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b'"left_out": {', b'"left_out": {"unreadable": 7'))
+        if path.suffix == ".parquet":
+            path.write_bytes(content[:-9])
+        again = fit(photos, out, HEAD)
+        assert again.left_out == found.left_out == {}
+        assert again.h_ap == pytest.approx(found.h_ap, abs=1e-6)
+        assert path.name in caplog.text

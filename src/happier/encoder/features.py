@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from happier.encoder.encoder import Encoder
     from happier.progress import Progress
     from happier.vectors.generation import ModelKey
+    from happier.vectors.image_content import ImageContent
 
 __all__ = ["FeatureStore", "Features", "apply_head"]
 
@@ -39,12 +40,14 @@ class Features:
         manifest: the rows, in the same order.
         fingerprint: of the backbone's weights; `Encoder.backbone_fingerprint`.
         views: the features ``[N, F]`` of augmented views of the same images.
+        contents: what the images held; empty for vectors from elsewhere.
     """
 
     vectors: FloatArray
     manifest: Manifest
     fingerprint: str
     views: tuple[FloatArray, ...] = ()
+    contents: tuple[ImageContent, ...] = ()
 
     @classmethod
     def from_array(cls, path: Path | str, manifest: Manifest) -> Features:
@@ -123,13 +126,17 @@ class FeatureStore:
         if views < 0:
             raise OptionError(f"views must be 0 or more, got {views}")
         store = cls.shared(encoder) if directory is None else cls(directory)
-        arrays = [
-            store._vectors(
-                encoder, manifest, number, backend or "auto", options or PassOptions(), progress
-            ).vectors
+        images, *others = [
+            store._vectors(encoder, manifest, number, backend or "auto", options or PassOptions(), progress)
             for number in range(views + 1)
         ]
-        return Features(arrays[0], manifest, encoder.backbone_fingerprint, tuple(arrays[1:]))
+        return Features(
+            images.vectors,
+            manifest,
+            encoder.backbone_fingerprint,
+            tuple(view.vectors for view in others),
+            images.contents,
+        )
 
     def embed(
         self, encoder: Encoder, manifest: Manifest, *, backend: str, options: PassOptions

@@ -12,28 +12,30 @@ Each part is made anew where what it is made of has changed, and only there.
 
 from __future__ import annotations
 
-import shutil
+import logging
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Literal, final
 
-from happier.errors import CheckpointError, DataError
+from happier.data import Manifest
+from happier.errors import CheckpointError, DataError, ManifestError
 from happier.runs import RunDirectory
-from happier.storage.atomic import LOCK_FILE
+from happier.storage.atomic import LOCK_FILE, is_leftover, remove
 from happier.storage.lock import locked
-from happier.storage.records import Record, read_record, write_record
+from happier.storage.records import SealedRecord, read_record, write_record
 
 __all__ = ["LOSSES", "FitDirectory", "FitRecord"]
 
+log = logging.getLogger(__name__)
 LOSSES: Final = ("happier", "nsm")
 """The model, and what it is compared with: the same training on fine classes alone."""
 
 
-class FitRecord(Record):
+class FitRecord(SealedRecord):
     """What the parts of a fit were made of.
 
     Attributes:
-        images: digest of the images and labels that were given, "" where nothing is prepared yet.
+        images: digest of the images and labels that were given, "" while the manifest is being made of them.
         left_out: how many images were left out, for each reason.
         training: digest of images and settings that the runs are trained with.
         report: digest of what the report is about.
@@ -81,7 +83,10 @@ class FitDirectory:
         """
         if self.record_file.is_file() or not self.path.exists():
             return
-        if not self.path.is_dir() or any(entry.name != LOCK_FILE for entry in self.path.iterdir()):
+        if not self.path.is_dir() or any(
+            entry.name != LOCK_FILE and not is_leftover(entry, self.record_file)
+            for entry in self.path.iterdir()
+        ):
             raise DataError(f"{self.path} is there and is not of `happier fit`; choose another with -o")
 
     def locked(self) -> AbstractContextManager[None]:
@@ -90,17 +95,45 @@ class FitDirectory:
 
     def read(self) -> FitRecord:
         """What is known of the parts; nothing where the record is missing or damaged."""
+        if not self.record_file.exists():
+            return FitRecord()
         try:
             return read_record(self.record_file, FitRecord)
-        except CheckpointError:
+        except CheckpointError as error:
+            log.warning("%s; all parts are made again", error)
             return FitRecord()
+
+    def read_manifest(self) -> Manifest | None:
+        """The images that are used; None where there is no manifest, or a damaged one."""
+        if not self.manifest.exists():
+            return None
+        try:
+            return Manifest.read(self.manifest)
+        except ManifestError as error:
+            log.warning("%s; it is made again", error)
+            return None
+
+    def write_manifest(self, manifest: Manifest, record: FitRecord) -> None:
+        """Write the images that are used, and the record that says what they were made of.
+
+        A kill in between leaves a record that fits no images, so that the manifest is made again.
+        """
+        self.write(record.model_copy(update={"images": ""}))
+        manifest.write(self.manifest)
+        self.write(record)
 
     def write(self, record: FitRecord) -> None:
         """Note what the parts were made of."""
         write_record(record, self.record_file)
 
     def remove_runs(self) -> None:
-        """Remove the runs, which are of other images or settings."""
+        """Remove the runs, which are of other images or settings.
+
+        Raises:
+            BusyError: another command trains or evaluates one of them.
+        """
         for loss in LOSSES:
-            if self.run(loss).path.is_dir():
-                shutil.rmtree(self.run(loss).path)
+            run = self.run(loss)
+            if run.path.is_dir():
+                with run.locked(wait=False), run.evaluation_locked(wait=False):
+                    remove(run.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -32,6 +33,7 @@ from happier.training.setup import build_encoder, build_fabric
 
 __all__ = ["Fit", "FitOptions", "fit"]
 
+log = logging.getLogger(__name__)
 FROZEN = "without training"
 _SET_HERE = ("recipe", "loss", "run", "data.manifest", "data.feature_folder", "evaluation.every")
 
@@ -123,16 +125,23 @@ def fit(
         )
     config = _config(directory, LOSSES[0], options)
     given = read_source(source, options.levels)
-    record, images = directory.read(), digest(given)
-    if record.images != images or not directory.manifest.is_file():
+    images, prepared = digest(given), None
+    checking = lambda done, total: progress("checking", done, total)  # noqa: E731
+    if directory.read().images != images:
         # Before anything is written: faulty images leave nothing behind.
-        prepared = prepare(given, source, progress=lambda done, total: progress("checking", done, total))
-        with directory.locked():
-            prepared.manifest.write(directory.manifest)
-            record = record.model_copy(update={"images": images, "left_out": prepared.left_out})
-            directory.write(record)
+        prepared = prepare(given, source, progress=checking)
     with directory.locked():
-        return _Fitting(directory, options, config, record, progress).run()
+        # Only now: another fit may have changed the directory meanwhile.
+        record, manifest = directory.read(), directory.read_manifest()
+        if record.images != images or manifest is None:
+            prepared = prepared or prepare(given, source, progress=checking)
+            manifest = prepared.manifest
+            record = record.model_copy(update={"images": images, "left_out": prepared.left_out})
+            directory.write_manifest(manifest, record)
+        found = _Fitting(directory, options, config, record, progress).run()
+    if digest(given) != images:
+        log.warning("images of %s were changed meanwhile; run it again to use them as they are now", source)
+    return found
 
 
 class _Fitting:
@@ -148,7 +157,9 @@ class _Fitting:
     ) -> None:
         self.directory, self.options, self.config, self.record = directory, options, config, record
         self.progress = progress
+        # Read as others will read it, rather than as it was prepared.
         self.manifest = Manifest.read(directory.manifest)
+        self.content = ""
 
     def run(self) -> Fit:
         """All stages."""
@@ -186,13 +197,14 @@ class _Fitting:
             tuple(self.manifest.splits),
             progress=lambda *at: self.progress("computing features", *at),
         )
+        self.content = digest(self.manifest, [content.hash for content in features.contents])
         searched = np.isin(self.manifest.table["split"], splits_to_search(self.manifest))
         vectors = np.asarray(features.vectors[searched], dtype=np.float32)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
         return Run(str(source.folder), FROZEN, vectors, self.manifest.take(np.flatnonzero(searched)))
 
     def _train(self) -> None:
-        key = _digest(self.record.images, self.config)
+        key = _digest(self.content, self.config)
         if self.record.training != key:
             self.directory.remove_runs()
             self._note(training=key)
@@ -203,7 +215,7 @@ class _Fitting:
                 train(config, progress=lambda done, total, name=name: self.progress(name, done, total))
 
     def _report(self, found: Comparison) -> None:
-        key = "-".join([self.record.images, *(str(run.fingerprint) for run in found.runs)])
+        key = "-".join([self.content, *(str(run.fingerprint) for run in found.runs)])
         if self.record.report == key and self.directory.page.is_file():
             return
         self.progress("reporting", 0, 0)
@@ -214,7 +226,7 @@ class _Fitting:
         self._note(report=key)
 
     def _index(self, model: Run) -> None:
-        key = f"{self.record.images}-{model.fingerprint}"
+        key = f"{self.content}-{model.fingerprint}"
         if self.record.index == key and self.directory.index.is_dir():
             return
         self.progress("indexing", 0, 0)
@@ -269,12 +281,12 @@ def _backbone_digest(config: TrainConfig) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def _digest(images: str, config: TrainConfig) -> str:
+def _digest(content: str, config: TrainConfig) -> str:
     settings = asdict(config)
     for place in ("manifest", "feature_folder"):
         del settings["data"][place]
     del settings["run"]
-    return hashlib.sha256(f"{images} {settings!r}".encode()).hexdigest()
+    return hashlib.sha256(f"{content} {settings!r}".encode()).hexdigest()
 
 
 def _verdict(what: str, difference: Difference) -> str:

@@ -56,20 +56,24 @@ def read_source(source: Path, levels: Sequence[str] | None = None) -> Manifest:
     return manifest
 
 
-def digest(manifest: Manifest) -> str:
-    """Of the rows, their labels and the size and time of each file."""
+def digest(manifest: Manifest, contents: Sequence[str] | None = None) -> str:
+    """Of the rows, their labels, and the content of each file; by default its size and time."""
     text = hashlib.sha256()
     columns = [name for name in ("path", "split", "set", "id", *manifest.levels) if name in manifest.table]
     for name in columns:
         for value in manifest.table[name]:
             text.update(f"{value}\0".encode("utf-8", "surrogatepass"))
-    for file in manifest.files():
-        try:
-            found = file.stat()
-            text.update(f"{found.st_size} {found.st_mtime_ns}\0".encode())
-        except OSError:
-            text.update(b"missing\0")
+    for content in map(_size_and_time, manifest.files()) if contents is None else contents:
+        text.update(f"{content}\0".encode())
     return text.hexdigest()
+
+
+def _size_and_time(file: Path) -> str:
+    try:
+        found = file.stat()
+    except OSError:
+        return "missing"
+    return f"{found.st_size} {found.st_mtime_ns}"
 
 
 def prepare(manifest: Manifest, source: Path, *, progress: Progress | None = None) -> Prepared:

@@ -26,6 +26,7 @@ __all__ = [
     "LOCK_FILE",
     "atomic_file",
     "atomic_folder",
+    "is_leftover",
     "make_folder",
     "remove",
     "remove_leftovers",
@@ -194,14 +195,18 @@ def remove_leftovers(path: Path | str) -> None:
     """Remove what killed writers of ``path`` left beside it; what a living one is writing stays."""
     path = Path(path)
     _restore(path)
-    prefix = _prefix(path)
     try:
-        names = [entry.name for entry in path.parent.iterdir()]
+        entries = list(path.parent.iterdir())
     except OSError:  # not there, or not ours to look into
         return
-    for name in names:
-        if name.startswith(prefix) and name.endswith(_SUFFIX):
-            _remove_leftover(path.parent / name)
+    for entry in entries:
+        if is_leftover(entry, path):
+            _remove_leftover(entry)
+
+
+def is_leftover(entry: Path, path: Path) -> bool:
+    """Whether the name of ``entry``, which is beside ``path``, is that of a scratch folder of its writer."""
+    return entry.name.startswith(_prefix(path)) and entry.name.endswith(_SUFFIX)
 
 
 def _remove_leftover(left: Path) -> None:
