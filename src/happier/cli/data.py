@@ -1,4 +1,4 @@
-"""``happier data``: list, fetch, import, split, check."""
+"""``happier data``: list, fetch, import, split, check, tree."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from happier.data.check import CheckReport
     from happier.data.manifest import Manifest
 
-data_app = typer.Typer(no_args_is_help=True, help="Data sets: list, fetch, import, split, check.")
+data_app = typer.Typer(no_args_is_help=True, help="Data sets: list, fetch, import, split, check, draw.")
 app.add_typer(data_app, name="data")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -198,6 +198,35 @@ def check_data(
         _show(table, manifest)
         typer.echo("something is wrong" if wrong else "nothing wrong")
     sys.exit(1 if wrong else 0)
+
+
+@data_app.command("tree")
+def draw_data(
+    manifest: Annotated[Path, typer.Argument(help="Manifest whose classes are drawn.")],
+    within: Annotated[str, typer.Option(help="Only this branch, as coarse/.../finer.")] = "",
+    depth: Annotated[int | None, typer.Option(min=0, help="Levels to draw (default: all).")] = None,
+    most: Annotated[int, typer.Option(min=0, help="Children of one class to draw; 0 for all.")] = 20,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the whole tree as a page of its own, to open and search.")
+    ] = None,
+) -> None:
+    """Draw the taxonomy with the number of images and classes of every branch.
+
+    Example: happier data tree photos.parquet --depth 2 --html tree.html
+    """
+    from happier.data.class_tree import ClassTree
+    from happier.data.draw_tree import draw_tree
+    from happier.data.manifest import Manifest
+
+    table = Manifest.read(manifest)
+    drawn = draw_tree(ClassTree(table), within=within, depth=depth, most=most)
+    # Wide enough for its lines where the output is not a terminal.
+    Console(width=None if sys.stdout.isatty() else 160).print(drawn)
+    if html is not None:
+        from happier.report.taxonomy_page import write_taxonomy_page
+
+        _refuse_to_replace(manifest, html)
+        typer.echo(f"wrote {write_taxonomy_page(table, html, name=table.name or manifest.stem)}")
 
 
 def _print_findings(report: CheckReport) -> None:

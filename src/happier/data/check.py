@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from happier.data.class_path import join
+from happier.data.check_classes import class_findings
+from happier.data.finding import Finding
 from happier.data.image import content_hash
 from happier.data.manifest import Manifest
 from happier.data.split import repeated_levels
@@ -20,28 +20,8 @@ from happier.progress import Progress
 from happier.taxonomy import UNKNOWN
 
 MOST_WORKERS = 256
-_SHOWN = 10
 # Of copies in several splits the one in the earliest of these is kept; query, gallery and test keep all.
 _KEPT_FIRST = ("test", "query", "gallery", "val", "train", "distractor")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One kind of finding.
-
-    Attributes:
-        kind: short name, stable for programs.
-        fault: whether it is a fault; otherwise it is a note.
-        message: what was found and what to do about it.
-        examples: the first ten.
-        rows: rows of the manifest that it concerns, counted from 0.
-    """
-
-    kind: str
-    fault: bool
-    message: str
-    examples: tuple[str, ...]
-    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -89,11 +69,11 @@ def check_manifest(
     paths = manifest.table["path"].tolist()
     duplicates, left_out = _duplicates(manifest, hashes)
     findings = [
-        _finding("missing", "image files are missing", missing, (paths[row] for row in missing)),
-        _finding("unreadable", "images cannot be read", list(unreadable), iter(unreadable.values())),
+        Finding.of("missing", "image files are missing", missing, (paths[row] for row in missing)),
+        Finding.of("unreadable", "images cannot be read", list(unreadable), iter(unreadable.values())),
         *duplicates,
         *_labels(manifest),
-        *_class_findings(manifest),
+        *class_findings(manifest),
         *_repeated(manifest),
     ]
     found = tuple(finding for finding in findings if finding.rows)
@@ -175,13 +155,13 @@ def _duplicates(manifest: Manifest, hashes: dict[int, str]) -> tuple[list[Findin
         return " = ".join(f"{paths[row]} ({splits[row]}, {classes[row]})" for row in group)
 
     findings = [
-        _finding(
+        Finding.of(
             "duplicates-across-splits",
             "images are in several splits (same content)",
             [row for rows in across for row in rows],
             map(shown, across),
         ),
-        _finding(
+        Finding.of(
             "conflicting-duplicates",
             "images are in several classes (same content)",
             [row for rows in conflicting for row in rows],
@@ -201,8 +181,8 @@ def _labels(manifest: Manifest) -> list[Finding]:
         one_label = (manifest.table["set"] != "").to_numpy()
     partly = np.flatnonzero((codes[:, 0] != UNKNOWN) & (codes[:, -1] == UNKNOWN) & ~one_label).tolist()
     return [
-        _finding("unlabelled", "images have no label at all", none, (paths[row] for row in none)),
-        _finding(
+        Finding.of("unlabelled", "images have no label at all", none, (paths[row] for row in none)),
+        Finding.of(
             "partly-labelled",
             "images have no label at the finest level, and match down to what is known",
             partly,
@@ -212,87 +192,10 @@ def _labels(manifest: Manifest) -> list[Finding]:
     ]
 
 
-def _class_findings(manifest: Manifest) -> list[Finding]:
-    names = [
-        finding
-        for level in range(1, len(manifest.levels))
-        for finding in (_several_parents(manifest, level), _alike_names(manifest, level))
-    ]
-    return [_open_set_leak(manifest), *names, _single_images(manifest)]
-
-
-def _open_set_leak(manifest: Manifest) -> Finding:
-    fine, splits = manifest.labels()[:, -1], manifest.table["split"].to_numpy()
-    classes = manifest.class_paths()
-    both = np.intersect1d(fine[splits == "train"], fine[np.isin(splits, ["test", "query", "gallery"])])
-    leaking = [int(np.flatnonzero(fine == own)[0]) for own in both if own != UNKNOWN]
-    return _finding(
-        "open-set-leak",
-        "fine classes are in both train and test; `happier data split` makes an open-set split",
-        leaking,
-        (classes[row] for row in leaking),
-    )
-
-
-def _known_names(manifest: Manifest, level: int) -> Iterator[tuple[int, str]]:
-    """Row and name of each label that is known at a level."""
-    known = np.flatnonzero(manifest.labels()[:, level] != UNKNOWN)
-    yield from zip(known.tolist(), manifest.table[manifest.levels[level]].iloc[known], strict=True)
-
-
-def _several_parents(manifest: Manifest, level: int) -> Finding:
-    codes, table = manifest.labels(), manifest.table
-    first: dict[str, dict[int, int]] = defaultdict(dict)
-    for row, label in _known_names(manifest, level):
-        first[label].setdefault(int(codes[row, level]), row)
-    several = {label: list(rows.values()) for label, rows in first.items() if len(rows) > 1}
-
-    def place(row: int) -> str:
-        return f"{join(table[list(manifest.levels[:level])].iloc[row])} ({table['path'].iloc[row]})"
-
-    return _finding(
-        "several-parents",
-        f"names of level {manifest.levels[level]} are below several parents, and count as different classes",
-        [row for rows in several.values() for row in rows],
-        (f"{label!r}: " + "; ".join(map(place, rows)) for label, rows in several.items()),
-        fault=False,
-    )
-
-
-def _alike_names(manifest: Manifest, level: int) -> Finding:
-    codes = manifest.labels()
-    alike: dict[tuple[int, str], dict[str, int]] = defaultdict(dict)
-    for row, label in _known_names(manifest, level):
-        alike[int(codes[row, level - 1]), " ".join(label.casefold().split())].setdefault(label, row)
-    spelt = [names for names in alike.values() if len(names) > 1]
-    return _finding(
-        "alike-names",
-        f"names of level {manifest.levels[level]} differ only in case or spaces",
-        [row for names in spelt for row in names.values()],
-        (" / ".join(map(repr, names)) for names in spelt),
-        fault=False,
-    )
-
-
-def _single_images(manifest: Manifest) -> Finding:
-    fine, paths, classes = manifest.labels()[:, -1], manifest.table["path"].tolist(), manifest.class_paths()
-    known = np.flatnonzero(fine != UNKNOWN)
-    # A query needs another image of its class to find, wherever it is searched.
-    _, where, counts = np.unique(fine[known], return_index=True, return_counts=True)
-    single = sorted(known[where[counts == 1]].tolist())
-    return _finding(
-        "single-image-classes",
-        "fine classes have one image: no other image can be found for it",
-        single,
-        (f"{classes[row]} ({paths[row]})" for row in single),
-        fault=False,
-    )
-
-
 def _repeated(manifest: Manifest) -> list[Finding]:
     classes = manifest.class_paths()
     return [
-        _finding(
+        Finding.of(
             "repeated-level",
             f"classes of level {level.level} have one {level.below} each in {level.split}: both levels give "
             "the same figures there",
@@ -302,10 +205,3 @@ def _repeated(manifest: Manifest) -> list[Finding]:
         )
         for level in repeated_levels(manifest)
     ]
-
-
-def _finding(
-    kind: str, what: str, rows: list[int], examples: Iterable[str], *, fault: bool = True
-) -> Finding:
-    shown = tuple(example for _, example in zip(range(_SHOWN), examples, strict=False))
-    return Finding(kind, fault, what, shown, tuple(rows))

@@ -33,6 +33,17 @@ MAX_CLASS_ROWS = 2_000
 DASH, MINUS = "\u2013", "\u2212"
 
 
+def template_environment() -> jinja2.Environment:
+    """The templates of the pages; what they show is escaped."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 def render(report: Report, figures: Sequence[str] = ()) -> str:
     """The page as text.
 
@@ -40,13 +51,7 @@ def render(report: Report, figures: Sequence[str] = ()) -> str:
         report: what to show.
         figures: names of the figure files beside the page, for the list of downloads.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = template_environment()
     depth = report.data.depth
     environment.filters.update(
         pct=_percent,

@@ -7,16 +7,11 @@ import pandas as pd
 
 from happier.data import Manifest
 from happier.data.class_path import split as split_path
+from happier.data.class_tree import branches
 from happier.errors import SearchError
 from happier.search.engine import Branch, Positions
 
 __all__ = ["branches", "rows_within"]
-
-
-def branches(manifest: Manifest) -> list[Branch]:
-    """Class names of each row, coarse first, down to what is known."""
-    columns = [manifest.table[level].tolist() for level in manifest.levels]
-    return [tuple(name for name in names if name) for names in zip(*columns, strict=True)]
 
 
 def rows_within(manifest: Manifest, within: str) -> Positions:

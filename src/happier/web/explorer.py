@@ -12,14 +12,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from happier.data.class_path import join as join_path
 from happier.data.class_path import split as split_path
+from happier.data.class_tree import ClassNode
 from happier.errors import InputError, SearchError
 from happier.search.index import Hit, Index
 from happier.taxonomy import UNKNOWN
 from happier.web.analysis import Analysis
 from happier.web.indexed_model import IndexedModel
 from happier.web.search_query import QueryMetrics, SearchQuery
-from happier.web.tree import Node, join_path
 from happier.web.uploads import Uploads
 
 ONE_INDEX = "there is only one index; start the server with --against INDEX2 to compare"
@@ -186,7 +187,7 @@ class Explorer:
             other_h_ap=None if other is None or np.isnan(other[at]) else float(other[at]),
         )
 
-    def confusions(self, model: IndexedModel, node: Node, limit: int = 12) -> list[Confusion]:
+    def confusions(self, model: IndexedModel, node: ClassNode, limit: int = 12) -> list[Confusion]:
         """Classes of the same level that turn up among the first results of this class's images."""
         depth = len(node.names)
         analysis = model.analysis()

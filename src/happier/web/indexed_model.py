@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cachetools import LRUCache
 from PIL.Image import Image
 
+from happier.data.class_tree import ClassNode, ClassTree
 from happier.errors import SearchError
 from happier.evaluation import evaluate_ranking
 from happier.search.index import Index
@@ -18,7 +19,6 @@ from happier.taxonomy import UNKNOWN, shared_levels
 from happier.web import images
 from happier.web.analysis import Analysis, analyse
 from happier.web.search_query import QueryMetrics, SearchQuery
-from happier.web.tree import Node, Tree
 
 MAX_METRICS = 4096  # queries whose metrics are kept
 _SEVERITY_KS = (1, 10)
@@ -29,7 +29,7 @@ class IndexedModel:
 
     def __init__(self, key: str, index: Index, *, name: str, images: Sequence[Path] = ()) -> None:
         self.key, self.index, self.name = key, index, name
-        self.tree = Tree(index)
+        self.tree = ClassTree(index.items)
         self.version = f"{index.head.uid[:12]}-{index.head.generation}"
         roots = [Path(index.head.root), *images]
         self._roots = [root.resolve() for root in roots if root.exists()]
@@ -133,7 +133,7 @@ class IndexedModel:
         """Whether `analysis` returns at once."""
         return self._analysed.is_set()
 
-    def mean_h_ap(self, node: Node) -> float | None:
+    def mean_h_ap(self, node: ClassNode) -> float | None:
         """Mean H-AP of the images of a class; None where it is not known, or not yet."""
         if not self.analysed or self._analysis is None:
             return None

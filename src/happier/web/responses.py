@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from happier.data.class_path import split as split_path
+from happier.data.class_tree import ClassNode
 from happier.search.index import Hit
 from happier.web import schemas
 from happier.web.explorer import Confusion, Explorer, Mistake
 from happier.web.indexed_model import IndexedModel
 from happier.web.search_query import SearchQuery
-from happier.web.tree import Node
 
 MAX_CHILDREN = 500
 
@@ -47,7 +47,7 @@ def hit_out(model: IndexedModel, hit: Hit, rank: int, level: int | None) -> sche
     return schemas.HitOut(**item_out(model, hit.row).model_dump(), rank=rank, score=hit.score, level=level)
 
 
-def node_out(model: IndexedModel, node: Node) -> schemas.NodeOut:
+def node_out(model: IndexedModel, node: ClassNode) -> schemas.NodeOut:
     """A class."""
     return schemas.NodeOut(
         path=node.path,
@@ -60,7 +60,7 @@ def node_out(model: IndexedModel, node: Node) -> schemas.NodeOut:
     )
 
 
-def tree_out(model: IndexedModel, node: Node, offset: int) -> schemas.TreeOut:
+def tree_out(model: IndexedModel, node: ClassNode, offset: int) -> schemas.TreeOut:
     """A class and some of those below it."""
     children = list(node.children.values())
     shown = children[offset : offset + MAX_CHILDREN]
