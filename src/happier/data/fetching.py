@@ -62,6 +62,7 @@ DATASETS = {
     for entry in (
         _by_package("emoji", "group subgroup emoji", (9, 97, 1852), 9143, "emoji"),
         _by_package("wesnoth", "race line unit", (19, 88, 210), 3810, "wesnoth"),
+        _by_package("glyphs", "family script kind base character", (7, 66, 174, 3651, 6137), 69088, "glyphs"),
         _by_package("cifar10", "realm kind class", (2, 5, 10), 60000, "cifar10"),
         _by_package("fashion-mnist", "part kind class", (2, 5, 10), 70000, "fashion_mnist"),
         _by_import("sop", "category product", (12, 22634), 120053),
