@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from happier.errors import HappierError
 from happier.version import __version__ as __version__
+from happier.version import warn_of_namesake
 
 if TYPE_CHECKING:
     from happier import data as data
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from happier.metrics import graded_h_ap
     from happier.relevance import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
     from happier.taxonomy import Taxonomy
+
+warn_of_namesake()
 
 __all__ = [
     "Encoder",

@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from happier.version import DISTRIBUTION
+
 
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """A hint at the nearest known name, to append to an error message; empty if none is near.
@@ -80,7 +82,8 @@ class MissingExtraError(HappierError, ImportError):
     """A feature needs an optional dependency that is not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"this needs the package {package!r}: pip install 'happier[{extra}]'")
+        super().__init__(f"this needs the package {package!r}: pip install '{DISTRIBUTION}[{extra}]'")
+        self.package = package
 
 
 class DataError(HappierError):

@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from happier.errors import InputError, MissingExtraError
+from happier.errors import InputError
 from happier.evaluation import evaluate
 from happier.evaluation.evaluate import PAPER_RELEVANCE, Ties
+from happier.extras import needs_extra
 from happier.relevance import Relevance
 
-try:
+with needs_extra("train"):
     from torchmetrics import Metric
-except ImportError as error:
-    raise MissingExtraError("torchmetrics", "train") from error
 
 
 class HierarchicalRetrieval(Metric):

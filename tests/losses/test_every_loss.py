@@ -288,7 +288,7 @@ def test_light_imports():
         try:
             TripletLoss()
         except MissingExtraError as error:
-            assert "happier[train]" in str(error)
+            assert "happier-retrieval[train]" in str(error)
         else:
             raise AssertionError
     """

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 
 from happier.bench.measure import cpu_seconds, peak_mebibytes
-from happier.errors import MissingExtraError, OptionError
+from happier.errors import OptionError
+from happier.extras import needs_extra
 from happier.losses import (
     HAPLoss,
     NormSoftmaxLoss,
@@ -135,10 +136,8 @@ def measure_step(
     batch: int = 256, *, images: int = 8, size: int = 224, progress: Callable[[str], None] | None = None
 ) -> StepShare:
     """Share of the H-AP loss in a step of a ResNet-50, both on one core."""
-    try:
+    with needs_extra("bench"):
         import timm
-    except ImportError as error:
-        raise MissingExtraError("timm", "train") from error
     with _one_core():
         if progress:
             progress(f"ResNet-50 at {size} px, {images} images")
@@ -179,10 +178,8 @@ def _hap_forms(batch: int, device: str = "cpu") -> dict[str, Callable[[], Any]]:
 
 
 def _other_losses(batch: int, device: str = "cpu") -> dict[str, dict[str, Callable[[], Any]]]:
-    try:
+    with needs_extra("bench"):
         from pytorch_metric_learning import losses as pml
-    except ImportError as error:
-        raise MissingExtraError("pytorch-metric-learning", "train") from error
 
     def ap(counts: torch.Tensor) -> Objective:
         return Objective.ap(counts, LevelRelevance([1.0])(counts))

@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from happier.errors import MissingExtraError, SearchError
+from happier.errors import SearchError
+from happier.extras import needs_extra
 
-try:
+with needs_extra("bench,web"):
     import httpx
-except ImportError as error:
-    raise MissingExtraError("httpx", "bench") from error
 
 Report = Callable[[str], None]
 # What a user does: mostly look at results and their pictures, sometimes upload an image.

@@ -2,21 +2,53 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from happier.errors import HappierError
+from happier.extras import check_extra, needs_extra
 from happier.storage.disk_errors import disk_fault
 from happier.version import __version__
 
-app = typer.Typer(
+
+class Commands(typer.Typer):
+    """Sub-commands, each with the extra that it needs: a core install says in one line what is missing."""
+
+    def command(  # type: ignore[override]
+        self, name: str | None = None, *, extra: str, **options: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Register a command.
+
+        Args:
+            name: of the command; the function's by default.
+            extra: what brings its packages, ``"report,search"`` for two.
+            options: of `typer.Typer.command`.
+        """
+
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
+            function.extra = extra  # type: ignore[attr-defined]
+
+            @functools.wraps(function)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                with needs_extra(extra):
+                    check_extra(extra)
+                    return function(*args, **kwargs)
+
+            return typer.Typer.command(self, name, **options)(run)
+
+        return register
+
+
+app = Commands(
     name="happier",
     help="Hierarchical image retrieval: train, evaluate, report, search.",
     no_args_is_help=True,

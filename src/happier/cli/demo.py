@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from happier.demo.eta import Moment
 
 
-@app.command()
+@app.command(extra="report,search")
 def demo(
     quick: Annotated[bool, typer.Option("--quick", help="A smaller budget: 2 epochs instead of 10.")] = False,
     full: Annotated[bool, typer.Option("--full", help="A larger budget: 40 epochs instead of 10.")] = False,

@@ -10,7 +10,7 @@ import typer
 from happier.cli import app
 
 
-@app.command()
+@app.command(extra="train")
 def embed(
     run: Annotated[str, typer.Argument(help="A run, a saved model, or a repository id of the hub.")],
     manifest: Annotated[Path, typer.Argument(help="The images: Parquet or CSV.")],

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from happier.runs.comparison import Comparison
 
 
-@app.command()
+@app.command(extra="train")
 def evaluate(
     run: EvaluatedRun,
     manifest: ManifestOfRun = None,

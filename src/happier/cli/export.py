@@ -10,7 +10,7 @@ import typer
 from happier.cli import app
 
 
-@app.command()
+@app.command(extra="train")
 def export(
     run: Annotated[str, typer.Argument(help="A run, a saved model, or a repository id of the hub.")],
     path: Annotated[Path, typer.Argument(help="File to write, such as model.onnx.")],

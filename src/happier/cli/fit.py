@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from happier.progress import StageProgress
 
 
-@app.command()
+@app.command(extra="report,search")
 def fit(
     source: Annotated[Path, typer.Argument(help="A folder of images in class folders, or a manifest.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory to write.")],

@@ -39,7 +39,7 @@ def _info(directory: Path | None) -> None:
     raise typer.Exit
 
 
-@app.command()
+@app.command(extra="search")
 def index(
     run: Annotated[str, typer.Argument(help="A run directory, a saved model, or a hub id.")],
     manifest: Annotated[Path, typer.Argument(help="The images: a Parquet or CSV manifest.")],
@@ -136,7 +136,7 @@ def _print_outcome(built: Index, output: Path, added: int, *, as_json: bool) -> 
     typer.echo(f"Search it: happier search {output} IMAGE    Look at it: happier serve {output}")
 
 
-@app.command()
+@app.command(extra="search")
 def unindex(
     index_directory: Annotated[Path, typer.Argument(metavar="INDEX", help="Directory of the index.")],
     ids: Annotated[list[str], typer.Argument(help="Ids of the images, as `happier search` prints them.")],

@@ -11,7 +11,7 @@ from happier.cli import app
 from happier.cli.options import Against, BatchSize, EvaluatedRun, EvaluatedSplit, ManifestOfRun
 
 
-@app.command()
+@app.command(extra="report")
 def report(
     run: EvaluatedRun,
     against: Against = None,

@@ -11,7 +11,7 @@ import typer
 from happier.cli import app
 
 
-@app.command()
+@app.command(extra="search")
 def search(
     index: Annotated[Path, typer.Argument(help="Directory of the index.")],
     image: Annotated[Path, typer.Argument(help="The query image.")],

@@ -10,7 +10,7 @@ import typer
 from happier.cli import app
 
 
-@app.command()
+@app.command(extra="web")
 def serve(
     index: Annotated[Path, typer.Argument(help="Directory of the index.")],
     against: Annotated[

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from happier.training.loop import TrainResult
 
 
-@app.command()
+@app.command(extra="train")
 def train(
     overrides: Annotated[
         list[str] | None,

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from happier.extras import needs_extra
+
 if TYPE_CHECKING:
     from happier.data.check import check_manifest
     from happier.data.dataset import ImageDataset, Item, collate
@@ -55,4 +57,9 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'happier.data' has no attribute {name!r}")
-    return getattr(import_module(f"happier.data.{_PLACES[name]}"), name)
+    with needs_extra("data"):
+        return getattr(import_module(f"happier.data.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,11 +11,11 @@ from happier.encoder.weights import load_backbone_weights
 from happier.errors import (
     CheckpointError,
     InputError,
-    MissingExtraError,
     OptionError,
     did_you_mean,
     first_line,
 )
+from happier.extras import needs_extra
 
 if TYPE_CHECKING:
     from happier.data import InputConfig
@@ -108,12 +108,10 @@ def backbone_input(name: str) -> InputConfig:
 
 def _timm_with(name: str) -> Any:
     """The module timm, if it has this model."""
-    try:
+    with needs_extra("train"):
         import timm
 
         import happier.encoder.keras_resnet  # noqa: F401 - timm finds it by name from now on
-    except ImportError as error:
-        raise MissingExtraError("timm", "train") from error
     architecture = name.split(".")[0]
     if not timm.is_model(architecture):
         raise OptionError(f"timm has no model {name!r}{did_you_mean(architecture, timm.list_models())}")

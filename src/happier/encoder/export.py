@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from happier.encoder.depthwise import plain_convolutions
-from happier.errors import MissingExtraError
+from happier.extras import needs_extra
 from happier.storage.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -46,10 +46,8 @@ def export_module(module: nn.Module, size: int, path: Path, *, output: str, by_t
         output: name of the result.
         by_tracing: with torch's older exporter, which takes a second in the place of fifteen.
     """
-    try:
+    with needs_extra("train"):
         import onnxscript  # noqa: F401 - what torch's exporter is built on
-    except ImportError as error:
-        raise MissingExtraError("onnxscript", "train") from error
     device = next(module.parameters()).device
     images = (torch.zeros(2, 3, size, size, device=device),)
     names: dict[str, Any] = {"input_names": ["images"], "output_names": [output], "verbose": False}

@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from happier.errors import HappierError, MissingExtraError, OptionError, first_line
+from happier.errors import HappierError, OptionError, first_line
+from happier.extras import needs_extra
 from happier.storage.atomic import atomic_file
 
 if TYPE_CHECKING:
@@ -120,10 +121,8 @@ def _onnx_file(encoder: Encoder) -> Path:
 
 
 def _onnxruntime(encoder: Encoder, *, required: bool) -> Features:
-    try:
+    with needs_extra("train"):
         import onnxruntime
-    except ImportError as error:
-        raise MissingExtraError("onnxruntime", "train") from error
     path = _onnx_file(encoder)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()

@@ -11,7 +11,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from happier.arrays import FloatArray
-from happier.errors import InputError, MissingExtraError, OptionError
+from happier.errors import InputError, OptionError
+from happier.extras import needs_extra
 from happier.metrics.schema import Schema
 from happier.storage.atomic import atomic_file
 
@@ -100,11 +101,9 @@ class Result:
             path: of the file; the write is atomic.
             extra: further columns, such as ids or label paths, put first.
         """
-        try:
+        with needs_extra("data"):
             import pyarrow as pa
             import pyarrow.parquet as pq
-        except ImportError as error:
-            raise MissingExtraError("pyarrow", "data") from error
         columns = {**(extra or {}), **self.per_query}
         with atomic_file(Path(path)) as part:
             pq.write_table(pa.table(columns), part)

@@ -6,7 +6,8 @@ from typing import Any, Literal, final
 
 import torch
 
-from happier.errors import MissingExtraError, OptionError, did_you_mean
+from happier.errors import OptionError, did_you_mean
+from happier.extras import needs_extra
 from happier.losses.option_checks import check_positive
 from happier.losses.retrieval_loss import Batch, RetrievalLoss
 from happier.taxonomy import UNKNOWN
@@ -48,10 +49,8 @@ class TripletLoss(RetrievalLoss):
 
     def __init__(self, *, margin: float = 0.2, mining: Mining = "semihard") -> None:
         super().__init__()
-        try:
+        with needs_extra("train"):
             from pytorch_metric_learning import losses, miners
-        except ImportError as error:
-            raise MissingExtraError("pytorch-metric-learning", "train") from error
         if mining not in _MININGS:
             raise OptionError(
                 f"unknown mining {mining!r}{did_you_mean(mining, _MININGS)}; one of {', '.join(_MININGS)}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from happier.arrays import FloatArray, IntArray
 from happier.data.class_path import split
-from happier.errors import MissingExtraError
+from happier.extras import needs_extra
 from happier.report.data import ClassMap, Point
 from happier.report.evaluated_run import EvaluatedRun
 from happier.report.images import Pictures
@@ -81,10 +81,8 @@ def _agreement(means: FloatArray, coarse: IntArray) -> float:
 
 def tsne(means: FloatArray, perplexity: float, seed: int) -> FloatArray:
     """Positions ``[N, 2]`` of unit vectors; the same seed gives the same positions."""
-    try:
+    with needs_extra("report"):
         from openTSNE import TSNE
-    except ImportError as error:
-        raise MissingExtraError("openTSNE", "report") from error
     # Unit vectors: Euclidean neighbours are cosine neighbours. One job, so that a seed gives one picture.
     reducer = TSNE(
         perplexity=perplexity, initialization="pca", neighbors="exact", random_state=seed, n_jobs=1

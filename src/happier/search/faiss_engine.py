@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from happier.errors import MissingExtraError, OptionError, SearchError
+from happier.errors import OptionError, SearchError
+from happier.extras import needs_extra
 from happier.search.engine import Branch, Positions, SearchEngine, SearchScope, Settings, VectorArray
 from happier.search.exact import SCAN_ROWS, scan
 from happier.search.faiss_search import restore_search
 from happier.search.options import Option, Whole, check_options
 from happier.search.settings import FaissSettings
 
-try:
+with needs_extra("search"):
     import faiss as _faiss
-except ImportError as error:
-    raise MissingExtraError("faiss-cpu", "search") from error
 
 faiss: Any = _faiss  # its type stubs lack half of what is used here
 

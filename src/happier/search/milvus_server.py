@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from happier.errors import MissingExtraError, OptionError, SearchError
+from happier.errors import OptionError, SearchError
+from happier.extras import needs_extra
 from happier.storage.disk_errors import disk_errors
 
-try:
+with needs_extra("search"):
     from pymilvus import MilvusClient
     from pymilvus.exceptions import MilvusException
-except ImportError as error:
-    raise MissingExtraError("pymilvus", "search") from error
 
 _SCHEMES = ("http", "https", "tcp")
 _DEFAULT_PORT = 19530

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from happier.errors import MissingExtraError, OptionError
+from happier.errors import OptionError
+from happier.extras import needs_extra
 from happier.search.index import Index
 
-try:
+with needs_extra("web"):
     import uvicorn
-except ImportError as error:
-    raise MissingExtraError("uvicorn", "web") from error
 
 from happier.web.access import Access, access_for, is_loopback
 from happier.web.app import create_app

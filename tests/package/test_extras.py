@@ -1,0 +1,176 @@
+"""With a part of the optional dependencies installed, everything works or names the extra that it needs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from happier.version import DISTRIBUTION, warn_of_namesake
+
+# `bench` brings other libraries' dependencies, so what it lacks is not what we forgot.
+EXTRAS = ("", "data", "train", "search", "report", "web")
+
+# Imports what every install has, then tries each extra in a child of its own.
+WALK = """
+import importlib, importlib.metadata, json, os, sys
+import numba, numpy, rich, threadpoolctl, torch, typer
+
+def walk(hidden, extras):
+    class Without:
+        def __init__(self, finder):
+            self.finder = finder
+        def __getattr__(self, name):
+            return getattr(self.finder, name)
+        def find_distributions(self, context=importlib.metadata.DistributionFinder.Context()):
+            if str(context.name).lower().replace("_", "-") in hidden:
+                return []
+            return getattr(self.finder, "find_distributions", lambda context: [])(context)
+        def find_spec(self, name, path=None, target=None):
+            return None if name.partition(".")[0] in hidden else self.finder.find_spec(name, path, target)
+    sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
+    from happier.cli import app
+    from happier.errors import HappierError, MissingExtraError
+    found = {}
+    for module in ("data", "encoder", "losses", "report", "runs", "search", "torchmetrics"):
+        found[f"import happier.{module}"] = outcome(lambda: importlib.import_module(f"happier.{module}"))
+    found["happier.Encoder"] = outcome(lambda: importlib.import_module("happier").Encoder)
+    for path, command, extra in leaves(typer.main.get_command(app), ()):
+        if set(extra.split(",")) <= extras or path[0] == "bench":
+            continue  # everything is there: other tests run these commands; benchmarks run with what is there
+        arguments = [os.devnull for p in command.params if p.param_type_name == "argument" and p.required]
+        arguments += [s for p in command.params if p.param_type_name == "option" and p.required
+                      for s in (p.opts[0], os.devnull)]
+        found[" ".join(path)] = [extra, *outcome(lambda: app([*path, *arguments], standalone_mode=False))]
+    return found
+
+def outcome(call):
+    try:
+        call()
+    except BaseException as error:
+        return [type(error).__name__, str(error)]
+    return ["", ""]
+
+def leaves(command, path):
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from leaves(child, (*path, name))
+    else:
+        yield path, command, getattr(command.callback, "__wrapped__", command.callback).extra
+
+results = {}
+for name, (hidden, extras) in json.load(sys.stdin).items():
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, json.dumps(walk(set(hidden), set(extras))).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        results[name] = json.load(pipe)
+print(json.dumps(results))
+"""
+
+
+def closure(extras):
+    """Names of all distributions that an install with these extras has, and all extras that they include."""
+    found, todo, included = set(), [(DISTRIBUTION, frozenset(extras))], set()
+    while todo:
+        name, wanted = todo.pop()
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        if (name, wanted) in found:
+            continue
+        found.add((name, wanted))
+        if name == DISTRIBUTION:
+            included |= wanted
+        try:
+            requires = distribution(name).requires or []
+        except PackageNotFoundError:
+            continue
+        for line in requires:
+            needed = Requirement(line)
+            if any(
+                needed.marker is None or needed.marker.evaluate({"extra": extra})
+                for extra in (wanted or {""})
+            ):
+                todo.append((needed.name, frozenset(needed.extras)))
+    return {name for name, _ in found}, included
+
+
+@pytest.fixture(scope="module")
+def installs():
+    """What each install can import and run."""
+    modules = {
+        module: {re.sub(r"[-_.]+", "-", name).lower() for name in names}
+        for module, names in packages_distributions().items()
+    }
+    ours = closure(["all"])[0]
+    plans = {}  # hidden modules and distributions, and the extras that are there
+    for extra in EXTRAS:
+        present, included = closure([extra] if extra else [])
+        hidden = [m for m, names in modules.items() if names & ours and not names & present]
+        plans[extra] = (hidden + sorted(ours - present), sorted(included))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WALK],
+        input=json.dumps(plans),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_what_is_missing_is_named(installs, extra):
+    commands = {name: found for name, found in installs[extra].items() if len(found) == 3}
+    imports = {name: found for name, found in installs[extra].items() if len(found) == 2}
+    assert extra or len(commands) > 12, "the core install lacks something for nearly every command"
+    for name, (needed, kind, message) in commands.items():
+        assert kind == "MissingExtraError", (name, kind, message)
+        assert message.endswith(f"pip install '{DISTRIBUTION}[{needed}]'"), (name, message)
+    for name, (kind, message) in imports.items():
+        assert kind in ("", "MissingExtraError"), (name, kind, message)
+    assert imports["import happier.losses"][0] == imports["import happier.data"][0] == ""
+    if extra == "":
+        assert imports["happier.Encoder"][1].endswith("[train]'")
+    if extra == "search":
+        assert {message for name, (_, message) in imports.items() if name != "import happier.report"} == {""}
+
+
+def test_another_project_of_the_same_name_is_reported(tmp_path, monkeypatch, recwarn):
+    monkeypatch.syspath_prepend(tmp_path)
+    warn_of_namesake()
+    assert not recwarn.list
+    foreign = tmp_path / "happier-1.0.dist-info"
+    foreign.mkdir()
+    (foreign / "METADATA").write_text("Metadata-Version: 2.1\nName: happier\nVersion: 1.0\n")
+    (foreign / "RECORD").write_text("happier/__init__.py,,\n")
+    with pytest.warns(UserWarning, match="pip uninstall happier happier-retrieval"):
+        warn_of_namesake()
+
+
+def test_no_message_names_another_distribution():
+    """``pip install happier`` would install somebody else's code formatter."""
+    root = Path(__file__).parents[2]
+    files = [
+        root / "README.md",
+        root / "pyproject.toml",
+        *root.glob("docs/**/*.md"),
+        *root.glob("src/**/*.py"),
+    ]
+    files += [*root.glob("examples/*.py"), *root.glob("src/**/*.html")]
+    wrong = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for path in files
+        for line in path.read_text().splitlines()
+        if re.search(r"pip install[^`\n]*\bhappier(?!-retrieval)\b|[\"']happier\[", line)
+        and "pip uninstall happier" not in line
+    ]
+    assert not wrong
