@@ -16,6 +16,7 @@ NEEDED: Final = {
     "search": ("pandas", "timm", "faiss"),
     "report": ("pandas", "timm", "jinja2", "matplotlib"),
     "web": ("pandas", "timm", "faiss", "fastapi", "uvicorn"),
+    "taxonomy": (),
     "bench": (),
 }
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from happier.errors import OptionError
 from happier.progress import ProgressBar
 
 if TYPE_CHECKING:
+    from happier.curation.taxonomy import TreeComparison
     from happier.data.check import CheckReport
     from happier.data.manifest import Manifest
 
@@ -111,8 +113,7 @@ def import_data(
     from happier.data.importers import import_manifest
 
     _refuse_to_replace(source, output)
-    names = [name.strip() for name in levels.split(",")] if levels is not None else None
-    manifest = import_manifest(kind, source, levels=names, root=root)
+    manifest = import_manifest(kind, source, levels=_names(levels), root=root)
     _show(manifest, manifest.write(output), as_json=as_json)
 
 
@@ -227,6 +228,97 @@ def draw_data(
 
         _refuse_to_replace(manifest, html)
         typer.echo(f"wrote {write_taxonomy_page(table, html, name=table.name or manifest.stem)}")
+
+
+@data_app.command("taxonomy", extra="search,taxonomy")
+def make_data_taxonomy(
+    manifest: Annotated[Path, typer.Argument(help="Manifest whose finest classes need a taxonomy.")],
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE]",
+            help="clusters: an index, run, directory of vectors or .npy file; table: the table; wordnet: the "
+            "file of choices, once you have edited it.",
+        ),
+    ] = None,
+    kind: Annotated[str | None, typer.Option("--from", help="wordnet, clusters, table or inat.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Manifest to write: .parquet or .csv.")
+    ] = None,
+    levels: Annotated[
+        str | None,
+        typer.Option(help="Names of the levels above the classes, coarse to fine, with commas between."),
+    ] = None,
+    sizes: Annotated[
+        str | None, typer.Option(help="wordnet, clusters: branches of each of these levels, as in 10,100.")
+    ] = None,
+    first_meaning: Annotated[
+        bool,
+        typer.Option("--first-meaning", help="wordnet: of several meanings take the most frequent one."),
+    ] = False,
+    compare: Annotated[
+        Path | None, typer.Option(help="How much the tree agrees with that of this manifest.")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option(help="With --compare: whose vectors should fit one of the two trees.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a taxonomy for a flat list of classes, or compare two.
+
+    Example: happier data taxonomy photos.parquet --from wordnet -o tree.parquet --levels kind,family
+    """
+    from happier.curation.taxonomy import TaxonomyOptions, compare_taxonomies, make_taxonomy
+    from happier.data.manifest import Manifest
+    from happier.data.taxonomies.class_paths import with_taxonomy
+
+    table = Manifest.read(manifest)
+    if compare is not None:
+        with ProgressBar("Embedding") as bar:
+            _print_comparison(compare_taxonomies(table, Manifest.read(compare), run, progress=bar), as_json)
+        return
+    if kind is None or output is None:
+        raise OptionError("give --from KIND and -o NEW to make a taxonomy, or --compare OTHER to compare two")
+    _refuse_to_replace(manifest, output)
+    options = TaxonomyOptions(_names(levels), _numbers(sizes), first_meaning)
+    choices = output.with_name(f"{output.stem}.choices.csv")
+    with ProgressBar("Embedding") as bar:
+        made = make_taxonomy(table, kind, source, choices=choices, options=options, progress=bar)
+    new = with_taxonomy(table, made)
+    _show(new, new.write(output), as_json=as_json, more={"notes": list(made.notes)})
+    if not as_json:
+        for note in made.notes:
+            typer.echo(f"note: {note}")
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _numbers(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise OptionError(f"--sizes must be numbers with commas between, as in 10,100, got {text!r}")
+    return [int(part) for part in parts]
+
+
+def _print_comparison(found: TreeComparison, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2))
+        return
+    typer.echo(
+        f"Of {found.trees.triples:,} triples of the {found.classes:,} classes in both, both trees say which "
+        f"two are closest in {found.trees.decided:.1%}; there they agree in {found.trees.share:.1%} (chance "
+        "33.3%)."
+    )
+    if found.vectors is not None:
+        first, second = found.vectors
+        typer.echo(
+            f"The vectors agree with the first tree in {first.share:.1%} of the triples that it decides, "
+            f"with the second in {second.share:.1%}."
+        )
 
 
 def _print_findings(report: CheckReport) -> None:

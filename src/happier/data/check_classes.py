@@ -125,7 +125,7 @@ def alike_names(names: list[str]) -> list[tuple[str, ...]]:
     seen: dict[object, list[str]] = defaultdict(list)
     for name in names:
         words = re.split(r"[\s_-]+", name.casefold().strip())
-        keys: set[object] = {"".join([*words[:-1], _singular(words[-1])])}
+        keys: set[object] = {"".join([*words[:-1], singular(words[-1])])}
         for at, word in enumerate(words):
             if len(word) >= _LEAST_LETTERS and word.isalpha():
                 # Words that differ by one letter are equal where one letter of each, or of one, is left out.
@@ -152,10 +152,10 @@ def _one_letter(first: str, second: str) -> bool:
     return exchanged or (len(first) <= 1 and len(second) <= 1 and (first + second).isalpha())
 
 
-def _singular(word: str) -> str:
+def singular(word: str) -> str:
     """An English word without its plural ending, well enough to compare two of them.
 
-    >>> [_singular(word) for word in ("berries", "foxes", "owls", "glass", "bus")]
+    >>> [singular(word) for word in ("berries", "foxes", "owls", "glass", "bus")]
     ['berry', 'fox', 'owl', 'glass', 'bus']
     """
     if len(word) > 4 and word.endswith("ies"):

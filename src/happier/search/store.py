@@ -67,6 +67,10 @@ class IndexStore:
     def __init__(self, directory: Path | str) -> None:
         self.directory = Path(directory).absolute()
 
+    def exists(self) -> bool:
+        """Whether there is an index."""
+        return (self.directory / HEAD_FILE).is_file()
+
     def head(self) -> IndexHead:
         """What ``index.json`` says now.
 

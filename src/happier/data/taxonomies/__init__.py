@@ -1,0 +1,1 @@
+"""A taxonomy for a flat list of classes: from WordNet, clusters, a table or iNaturalist."""
