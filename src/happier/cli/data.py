@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from happier.cli import Commands, app
 from happier.errors import OptionError
 from happier.progress import ProgressBar
 
 if TYPE_CHECKING:
+    from happier.curation.suspects import Suspect
     from happier.curation.taxonomy import TreeComparison
     from happier.data.check import CheckReport
     from happier.data.manifest import Manifest
@@ -289,6 +292,83 @@ def make_data_taxonomy(
     if not as_json:
         for note in made.notes:
             typer.echo(f"note: {note}")
+
+
+@data_app.command("suspects", extra="search")
+def find_data_suspects(
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN|INDEX", help="An index, run, directory of vectors or .npy file.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Table to write: .csv or .parquet.")
+    ] = None,
+    manifest: Annotated[Path | None, typer.Option(help="The labels; by default the source's own.")] = None,
+    split: Annotated[str | None, typer.Option(help="train, val, test or query (default: all).")] = None,
+    neighbours: Annotated[int, typer.Option("-k", min=1, help="Neighbours that vote on each image.")] = 50,
+    most: Annotated[int, typer.Option(min=0, help="Suspects to print; 0 for all.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Find labels that are probably wrong, the most severe first.
+
+    Example: happier data suspects photos.index -o suspects.csv
+    """
+    from happier.curation.labelled_vectors import read_labelled_vectors
+    from happier.curation.suspects import find_suspects, write_suspects
+
+    with ProgressBar("Embedding") as bar:
+        found = read_labelled_vectors(source, manifest=manifest, split=split, progress=bar)
+    suspects = find_suspects(found, k=neighbours)
+    if output is not None:
+        write_suspects(suspects, output)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in suspects], indent=2))
+        return
+    _print_suspects(suspects, most)
+    if output is not None:
+        typer.echo(f"wrote {output}")
+
+
+@data_app.command("apply", extra="search")
+def apply_data_corrections(
+    manifest: Annotated[Path, typer.Argument(help="Manifest to correct; it stays as it is.")],
+    corrections: Annotated[
+        Path, typer.Argument(help="CSV with the columns id, label, decision (right, wrong, skip), class.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Manifest to write: .parquet or .csv.")],
+    new_classes: Annotated[
+        bool, typer.Option("--new-classes", help="Allow classes that the manifest does not have.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a new manifest with corrected labels.
+
+    Example: happier data apply photos.parquet corrections.csv -o corrected.parquet
+    """
+    from happier.curation.corrections import CorrectionsFile, apply_corrections
+    from happier.data.manifest import Manifest
+
+    _refuse_to_replace(manifest, output)
+    _refuse_to_replace(corrections, output)
+    done = apply_corrections(
+        Manifest.read(manifest), CorrectionsFile(corrections).read(), new_classes=new_classes
+    )
+    path = done.manifest.write(output)
+    if not as_json:
+        typer.echo(f"{done.changed:,} images have another label; {done.kept:,} decisions change nothing")
+    _show(done.manifest, path, as_json=as_json, more={"changed": done.changed, "kept": done.kept})
+
+
+def _print_suspects(suspects: Sequence[Suspect], most: int) -> None:
+    table = Table("kind", "levels off", "sure", "image", "label", "probably", box=None, padding=(0, 2, 0, 0))
+    for one in suspects[: most or None]:
+        words = (one.kind, str(one.severity), f"{one.confidence:.2f}", one.id, one.label, one.proposed)
+        table.add_row(*map(Text, words))
+    if suspects:
+        # Wide enough for its lines where the output is not a terminal.
+        Console(width=None if sys.stdout.isatty() else 200).print(table)
+    counts = Counter(one.kind for one in suspects)
+    parts = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
+    typer.echo(f"{len(suspects):,} suspects{f': {parts}' if parts else ''}")
 
 
 def _names(text: str | None) -> list[str] | None:

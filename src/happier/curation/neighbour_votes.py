@@ -1,0 +1,167 @@
+r"""What the neighbours of each image say about its label, level by level.
+
+The k nearest other images of an image vote with the weights :math:`w_j \propto e^{(s_j - s_1) / T}`, where
+:math:`s_j` is their cosine, and T a quarter of the mean gap between the first and the last neighbour. At
+level l only neighbours that share the l - 1 levels above with the label count: each level is judged by those
+who agree on its parent:
+
+.. math:: e_l = \frac{1}{L - l + 1} \sum_{m=l}^{L} \log \frac{o_m + \epsilon}{a_m + \epsilon}
+
+where :math:`a_m` is the vote for the label's own class at level m, :math:`o_m` that for the strongest other
+class. A label is contradicted at the coarsest level at which another class gets more votes and
+:math:`e_l > 0`. The confidence is :math:`1 / (1 + e^{-e_l})`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from happier.arrays import Float32Array, IntArray
+from happier.search.engine import SearchScope
+from happier.search.exact import scan
+from happier.taxonomy import UNKNOWN
+
+__all__ = ["Contradictions", "Neighbours", "contradictions", "find_neighbours"]
+
+EPSILON: Final = 0.01
+_ROWS: Final = 4096
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The nearest other images of each image.
+
+    Attributes:
+        rows: ``[N, k]``, nearest first.
+        scores: their cosines ``[N, k]``.
+        weights: of their votes ``[N, k]``; each row sums to 1.
+    """
+
+    rows: IntArray
+    scores: Float32Array
+    weights: FloatArray
+
+
+def find_neighbours(vectors: Float32Array, *, k: int) -> Neighbours:
+    """The k nearest other images of each, by exact search; fewer where there are fewer.
+
+    Args:
+        vectors: unit vectors ``[N, D]``, two or more.
+        k: how many.
+    """
+    k = min(k, len(vectors) - 1)
+    rows = np.empty((len(vectors), k), dtype=np.int64)
+    scores = np.empty((len(vectors), k), dtype=np.float32)
+    scope = SearchScope(vectors)
+    for start in range(0, len(vectors), _ROWS):
+        own = np.arange(start, min(start + _ROWS, len(vectors)))
+        found, similar = scan(vectors[own], k + 1, scope)
+        other = found != own[:, None]
+        # Where copies crowd an image out of its own first results, the last result is dropped instead.
+        other[other.all(axis=1), -1] = False
+        rows[own], scores[own] = found[other].reshape(-1, k), similar[other].reshape(-1, k)
+    return Neighbours(rows, scores, _weights(scores))
+
+
+def _weights(scores: Float32Array) -> FloatArray:
+    gaps = scores.astype(np.float64) - scores[:, :1]
+    temperature = float(-gaps[:, -1].mean()) / 4
+    weights: FloatArray = np.exp(gaps / temperature) if temperature > 0 else np.ones_like(gaps)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class Contradictions:
+    """The labels that neighbours contradict.
+
+    Attributes:
+        rows: of the images ``[M]``, rising.
+        levels: the level, counted from 0, at which each is contradicted ``[M]``.
+        confidence: how clearly, 0.5 to 1 ``[M]``.
+        proposed: for each the neighbour whose class is proposed ``[M]``: a row.
+    """
+
+    rows: IntArray
+    levels: IntArray
+    confidence: FloatArray
+    proposed: IntArray
+
+
+def contradictions(neighbours: Neighbours, labels: IntArray) -> Contradictions:
+    """The labels that the neighbours contradict, each at the coarsest level at which they do.
+
+    Args:
+        neighbours: of every image.
+        labels: class numbers ``[N, L]``, as `Taxonomy.codes`; -1 unknown.
+    """
+    parts = [
+        _contradicted(np.arange(start, min(start + _ROWS, len(labels))), neighbours, labels)
+        for start in range(0, len(labels), _ROWS)
+    ]
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Contradictions(*columns)
+
+
+def _contradicted(
+    rows: IntArray, neighbours: Neighbours, labels: IntArray
+) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
+    near, weights = neighbours.rows[rows], neighbours.weights[rows]
+    depth = labels.shape[1]
+    level_of = np.full(len(rows), depth, dtype=np.int64)
+    evidence = np.zeros(len(rows))
+    proposed = np.full(len(rows), -1, dtype=np.int64)
+    for level in range(depth):
+        known = labels[rows, level] != UNKNOWN
+        above = np.ones(near.shape, dtype=bool)
+        if level:
+            above = labels[near, level - 1] == labels[rows, level - 1][:, None]
+        voters = weights * above
+        logs = np.zeros((len(rows), depth - level))
+        for at, finer in enumerate(range(level, depth)):
+            own, other, winner = _votes(labels[near, finer], voters, labels[rows, finer])
+            logs[:, at] = np.log(other + EPSILON) - np.log(own + EPSILON)
+            if finer == level:
+                first_own, first_other, branch = own, other, winner
+        counted = labels[rows, level:] != UNKNOWN
+        mean = (logs * counted).sum(axis=1) / np.maximum(1, counted.sum(axis=1))
+        hit = known & (level_of == depth) & (mean > 0) & (first_other > first_own)
+        level_of[hit], evidence[hit] = level, mean[hit]
+        inside = voters * (labels[near, level] == branch[:, None])
+        proposed[hit] = _likeliest(near, inside, labels, level)[hit]
+    found = level_of < depth
+    return rows[found], level_of[found], 1 / (1 + np.exp(-evidence[found])), proposed[found]
+
+
+def _votes(classes: IntArray, weights: FloatArray, own: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+    """The votes for a row's own class, for the strongest other one, and which that is (-1 for none)."""
+    order = np.argsort(classes, axis=1, kind="stable")
+    sorted_classes = np.take_along_axis(classes, order, axis=1)
+    starts = np.ones(classes.shape, dtype=bool)
+    starts[:, 1:] = sorted_classes[:, 1:] != sorted_classes[:, :-1]
+    group = np.cumsum(starts, axis=1) - 1
+    row = np.arange(len(classes))[:, None]
+    sums = np.zeros(classes.shape)
+    np.add.at(sums, (row, group), np.take_along_axis(weights, order, axis=1))
+    names = np.full(classes.shape, UNKNOWN, dtype=np.int64)
+    names[row, group] = sorted_classes
+    is_own = (names == own[:, None]) & (names != UNKNOWN)
+    for_own = np.where(is_own, sums, 0.0).sum(axis=1)
+    others = np.where(is_own | (names == UNKNOWN), 0.0, sums)
+    best = others.argmax(axis=1)
+    for_other = others[row[:, 0], best]
+    return for_own, for_other, np.where(for_other > 0, names[row[:, 0], best], UNKNOWN)
+
+
+def _likeliest(near: IntArray, voters: FloatArray, labels: IntArray, level: int) -> IntArray:
+    """A neighbour of the class that is reached by following the strongest branch from a level down."""
+    nobody = np.full(len(near), UNKNOWN - 1, dtype=np.int64)
+    for finer in range(level + 1, labels.shape[1]):
+        _, votes, branch = _votes(labels[near, finer], voters, nobody)
+        narrowed = voters * (labels[near, finer] == branch[:, None])
+        voters = np.where((votes > 0)[:, None], narrowed, voters)
+    return near[np.arange(len(near)), voters.argmax(axis=1)]
