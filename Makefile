@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test test-fast test-milvus lint types format docs reliability figures clean
+.PHONY: help setup browser demo test test-fast test-milvus test-lowest package lint types format docs reliability figures clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -39,6 +39,15 @@ test-milvus: $(STAMP) ## The search engine against a real Milvus server, in a ve
 
 test-fast: $(STAMP) ## The tests that are not marked slow
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-lowest: ## Metrics and losses with the oldest versions that pyproject.toml allows, in a venv of its own
+	$(PYTHON) tests/package/lowest_versions.py
+
+package: $(STAMP) ## Build sdist and wheel into dist/, and try the wheel in an empty environment
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) tests/package/installed_wheel.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
