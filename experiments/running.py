@@ -20,13 +20,21 @@ import numpy as np
 from experiments.results import RunResult, add_result, find_result
 from experiments.study import Job
 from happier.data import Manifest, fetch
-from happier.demo.training import training_environment
 from happier.evaluation.dyml import RetrievalSet, dyml_protocol
 from happier.evaluation.protocol import evaluate_manifest
 
 # Metrics of the paper's tables; the rest of a summary can be recomputed from the run.
 KINDS = ("H-AP", "ASI", "NDCG", "AP/", "R@1/", "severity@1", "severity@10", "first_mistake", "tied_queries")
 DYML_SEED = 0
+_ONE_THREAD = {
+    # The process keeps freed memory instead of returning it to the system at every step.
+    "MALLOC_MMAP_THRESHOLD_": str(2**31),
+    "MALLOC_TRIM_THRESHOLD_": str(2**33),
+    "OMP_WAIT_POLICY": "passive",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+}
 
 
 def run_jobs(jobs: Sequence[Job], *, workers: int, runs: Path) -> None:
@@ -66,9 +74,8 @@ def _side_by_side(task: Callable[[Job], str], jobs: Sequence[Job], workers: int)
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
     """Set the environment for workers, which read it when they load their libraries; then restore it."""
-    wanted = {**training_environment(threads=1), "NUMBA_NUM_THREADS": "1"}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ |= wanted
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ |= _ONE_THREAD
     try:
         yield
     finally:

@@ -93,7 +93,49 @@ def test_a_transformer_from_a_file_of_the_hub_fits_other_sizes(tmp_path):
     assert torch.equal(larger.backbone.patch_embed.proj.weight, stored.patch_embed.proj.weight)
 
 
-@pytest.mark.parametrize("name", ["clip", "convnext_tiny", "dinov2_base", "dinov3_small", "siglip2"])
+def _as_open_clip(vit):
+    """A vision transformer's tensors as open_clip names them, with a text tower beside."""
+    names = {"patch_embed.proj": "conv1", "norm_pre": "ln_pre", "pos_embed": "positional_embedding"}
+    tensors = {"positional_embedding": torch.zeros(7, 4), "logit_scale": torch.zeros(())}
+    for name, tensor in vit.state_dict().items():
+        if name == "cls_token":
+            tensors["visual.class_embedding"] = tensor[0, 0].clone()
+            continue
+        if name == "pos_embed":
+            tensor = tensor[0]
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        if name.startswith("norm."):
+            name = name.replace("norm.", "ln_post.")
+        name = name.replace("blocks.", "transformer.resblocks.").replace(".norm", ".ln_")
+        name = name.replace("qkv.", "in_proj_").replace("attn.proj", "attn.out_proj")
+        name = name.replace("mlp.fc1", "mlp.c_fc").replace("mlp.fc2", "mlp.c_proj")
+        tensors[f"visual.{name}"] = tensor.clone()
+    tensors["visual.proj"] = torch.zeros(vit.num_features, 16)
+    return tensors
+
+
+def test_an_image_tower_of_open_clip_loads_from_a_file_in_the_hubs_format(tmp_path):
+    import timm
+
+    name = "vit_xsmall_patch16_clip_224"
+    stored = timm.create_model(name, num_classes=0)
+    torch.save(_as_open_clip(stored), tmp_path / "open_clip_pytorch_model.bin")
+    found = Encoder(name, dim=8, pretrained=str(tmp_path / "open_clip_pytorch_model.bin")).backbone
+    for key, tensor in stored.state_dict().items():
+        assert torch.equal(found.state_dict()[key], tensor), key
+
+
+def test_weights_of_the_hub_that_cannot_be_had_are_one_line(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="hub:nobody/nothing cannot be had") as error:
+        Encoder("test_vit", dim=8, pretrained="hub:nobody/nothing")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["bioclip", "clip", "convnext_tiny", "dinov2_base", "dinov3_small", "siglip2"]
+)
 def test_config_groups_name_networks_that_timm_has(name):
     from importlib.resources import files
 
@@ -102,3 +144,4 @@ def test_config_groups_name_networks_that_timm_has(name):
 
     group = yaml.safe_load((files("happier.conf") / "model" / f"{name}.yaml").read_text())
     assert timm.get_pretrained_cfg(group["backbone"]).hf_hub_id
+    assert group["pretrained"] == "imagenet" or group["pretrained"].startswith("hub:")

@@ -2,11 +2,14 @@
 
 import json
 import os
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import safetensors.numpy
+import torch
 from PIL import Image
 from shapes import make_shapes
 from typer.testing import CliRunner
@@ -48,20 +51,22 @@ def folders_of_shapes(place):
 def stages():
     seen = []
 
-    def progress(stage, done, total):
-        if stage not in seen:
-            seen.append(stage)
+    def tell(moment):
+        if moment.stage not in seen:
+            seen.append(moment.stage)
+        assert 0 <= moment.fraction <= 1
+        assert moment.seconds_left >= 0
 
-    return seen, progress
+    return seen, tell
 
 
 def test_a_folder_becomes_a_model_a_page_and_an_index_and_again_only_what_changed(photos, tmp_path):
     out = tmp_path / "out"
     (photos / "k0" / "i0" / "broken.png").write_bytes(b"not an image")
-    seen, progress = stages()
+    seen, tell = stages()
     options = FitOptions(levels=("kind", "item"), train="head", overrides=TINY)
-    found = fit(photos, out, options, progress=progress)
-    assert seen == ["checking", "computing features", "training happier", "training nsm", "evaluating",
+    found = fit(photos, out, options, tell=tell)
+    assert seen == ["checking", "computing features", "training HAPPIER", "training NSM", "evaluating",
                     "reporting", "indexing"]  # fmt: skip
     assert found.left_out == {"unreadable": 1}
     assert found.images == 48
@@ -82,8 +87,8 @@ def test_a_folder_becomes_a_model_a_page_and_an_index_and_again_only_what_change
     _check_figures(found, out)
 
     # Once more: nothing is made again.
-    seen, progress = stages()
-    again = fit(photos, out, options, progress=progress)
+    seen, tell = stages()
+    again = fit(photos, out, options, tell=tell)
     assert seen == ["evaluating"]
     assert again.lines() == found.lines()
 
@@ -92,21 +97,21 @@ def test_a_folder_becomes_a_model_a_page_and_an_index_and_again_only_what_change
     (photos / "k0" / "i0" / "broken.png").unlink()
     seen, computed = [], []
 
-    def progress(stage, done, total):
-        seen.append(stage)
-        if stage == "computing features":
-            computed.append(total)
+    def tell(moment):
+        seen.append(moment.stage)
+        if moment.stage == "computing features":
+            computed.append(moment.total)
 
-    more = fit(photos, out, options, progress=progress)
+    more = fit(photos, out, options, tell=tell)
     assert more.images == 49
     assert set(computed) == {1}
-    assert {"training happier", "training nsm", "reporting", "indexing"} <= set(seen)
+    assert {"training HAPPIER", "training NSM", "reporting", "indexing"} <= set(seen)
 
     # Another size: features of its own beside those, which stay.
     larger = replace(options, overrides=[*TINY, "transform.size=40"])
     seen.clear()
-    fit(photos, out, larger, progress=progress)
-    assert {"computing features", "training happier", "reporting", "indexing"} <= set(seen)
+    fit(photos, out, larger, tell=tell)
+    assert {"computing features", "training HAPPIER", "reporting", "indexing"} <= set(seen)
     assert len(list((out / "features").iterdir())) == 2
 
 
@@ -118,8 +123,6 @@ def _check_figures(found, out):
     for result, h_ap in zip(results, found.h_ap, strict=False):
         assert result.summary["H-AP"] == pytest.approx(h_ap, abs=1e-4)
     with encoders[0].inference():
-        import torch
-
         features = encoders[0].features(torch.stack([encoders[0].read_image(file) for file in rows.files()]))
     unit = (features / features.norm(dim=1, keepdim=True)).numpy()
     assert happier.evaluate(unit, rows.labels()).summary["H-AP"] == pytest.approx(found.h_ap[2], abs=1e-4)
@@ -135,14 +138,34 @@ def test_the_command_ends_with_five_lines(photos, tmp_path):
     )
     assert run.exit_code == 0
     assert run.stdout.splitlines()[-5:][2].startswith("Look: ")
-    assert "computing features, 48" in run.stderr
-    command = run.stdout.splitlines()[-1].removeprefix("Fine-tune further: happier ").split()
-    shown = CliRunner().invoke(app, [*command, "--show"], catch_exceptions=False)
-    assert "start: " in shown.stdout
-    run = CliRunner().invoke(
-        app, ["fit", str(photos), "-o", str(tmp_path / "out"), "--train", "head", *TINY, "--json"]
-    )
-    assert json.loads(run.stdout)["images"] == 48
+    assert "computing features, 48 of 48, " in run.stderr
+    assert all(line.count(" left") <= 1 for line in run.stderr.splitlines())
+
+    # The last line fine-tunes: the heads stay as they are.
+    weights = {path: path.read_bytes() for path in (tmp_path / "out").glob("*/model.safetensors")}
+    assert len(weights) == 2
+    command = shlex.split(run.stdout.splitlines()[-1].removeprefix("Fine-tune: happier "))
+    assert command[-2:] == ["--train", "all"]
+    tuned = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert "fine-tuning HAPPIER" in tuned.stderr
+    assert "computing features" not in tuned.stderr
+    assert " before fine-tuning" in tuned.stdout
+    assert all(path.read_bytes() == before for path, before in weights.items())
+    starts = [
+        safetensors.numpy.load_file(tmp_path / "out" / place / "model.safetensors")
+        for place in ("happier", "tuned/happier")
+    ]
+    assert starts[0].keys() == starts[1].keys()
+    assert any((starts[0][name] != starts[1][name]).any() for name in starts[0] if "backbone" in name)
+    further = shlex.split(tuned.stdout.splitlines()[-1].removeprefix("Fine-tune further: happier "))
+    shown = CliRunner().invoke(app, [*further, "--show"], catch_exceptions=False)
+    assert f"start: {tmp_path / 'out' / 'tuned' / 'happier'}" in shown.stdout
+
+    again = CliRunner().invoke(app, [*command, "--json"], catch_exceptions=False)
+    assert "tuning" not in again.stderr
+    found = json.loads(again.stdout)
+    assert found["images"] == 48
+    assert found["head"] is not None
 
 
 def test_a_level_that_says_nothing_is_noted(photos, tmp_path):
@@ -212,6 +235,8 @@ def test_places_that_cannot_be_used_are_one_line(photos, tmp_path):
         fit(photos, tmp_path / "out", FitOptions(train="tail"))
     with pytest.raises(happier.HappierError, match="loss=csl: `happier fit` sets"):
         fit(photos, tmp_path / "out", FitOptions(overrides=["loss=csl"]))
+    run = CliRunner().invoke(app, ["fit", str(photos), "-o", str(tmp_path / "out"), "--gpu"])
+    assert torch.cuda.is_available() or "torch finds no GPU" in str(run.exception)
     assert not (tmp_path / "out").exists()
 
 
@@ -296,18 +321,18 @@ def test_an_image_of_the_same_size_and_time_is_another_image(fitted):
     photos, out, _ = fitted
     image = photos / "k0" / "i0" / "0_0_0.png"
     content, times = image.read_bytes(), image.stat()
-    seen, progress = stages()
+    seen, tell = stages()
     try:
         # The last byte of a PNG is of a checksum that no reader needs.
         image.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))
-        fit(photos, out, HEAD, progress=progress)
-        parts = {"computing features", "training happier", "training nsm", "reporting", "indexing"}
+        fit(photos, out, HEAD, tell=tell)
+        parts = {"computing features", "training HAPPIER", "training NSM", "reporting", "indexing"}
         assert parts - set(seen) == set()
         # The same content at another time: checked again, and nothing else.
         seen.clear()
         image.touch()
-        fit(photos, out, HEAD, progress=progress)
+        fit(photos, out, HEAD, tell=tell)
         assert seen == ["checking", "evaluating"]
     finally:
         image.write_bytes(content)

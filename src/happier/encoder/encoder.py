@@ -49,8 +49,8 @@ class Encoder(nn.Module):
         backbone: any timm model name, such as ``resnet50.tv_in1k`` or ``vit_small_patch14_dinov2``.
         dim: length of the vectors.
         pretrained: None for random weights; ``imagenet`` for timm's own (from the hub, or its cache);
-            ``package:efficientnet_lite0`` for weights installed by pip; else a ``.safetensors`` or ``.pth``
-            file.
+            ``package:efficientnet_lite0`` for weights installed by pip; ``hub:imageomics/bioclip`` for a
+            repository of the hub; else a ``.safetensors`` or ``.pth`` file.
         transform: preset of the preprocessing, see `happier.data.build_transform`.
         image_size: side of the images in pixels; None for the preset's own.
         input_config: mean, standard deviation and the like of the images; by default those that the backbone

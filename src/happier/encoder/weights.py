@@ -20,6 +20,14 @@ from happier.storage.atomic import atomic_file
 __all__ = ["fingerprint", "load_backbone_weights", "read_tensors", "write_tensors"]
 
 PACKAGE_PREFIX = "package:"
+HUB_PREFIX = "hub:"
+# What a repository of the hub calls its weights: open_clip's names, then timm's.
+_HUB_FILES = (
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.bin",
+    "model.safetensors",
+    "pytorch_model.bin",
+)
 # Wrappers that training code leaves in the names of a backbone's tensors.
 _PREFIXES = ("module.", "_orig_mod.", "backbone.", "model.", "encoder.")
 _CLASSIFIERS = ("fc.", "classifier.", "head.fc.", "head.", "_fc.")
@@ -86,7 +94,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def load_backbone_weights(backbone: nn.Module, name: str, source: str) -> None:
-    """Fill a timm backbone (without classifier) from ``package:NAME`` or from a file.
+    """Fill a timm backbone (without classifier) from ``package:NAME``, ``hub:OWNER/NAME`` or a file.
 
     Args:
         backbone: the network.
@@ -101,7 +109,7 @@ def load_backbone_weights(backbone: nn.Module, name: str, source: str) -> None:
     if source.startswith(PACKAGE_PREFIX):
         tensors = read_package_weights(source.removeprefix(PACKAGE_PREFIX), name, own)
     else:
-        stored = read_tensors(Path(source))
+        stored = read_tensors(_hub_file(source) if source.startswith(HUB_PREFIX) else Path(source))
         tensors = _without_classifier(stored, own)
         if _misfit(own, tensors):
             tensors = _without_classifier(_translated(stored, backbone), own)
@@ -111,6 +119,34 @@ def load_backbone_weights(backbone: nn.Module, name: str, source: str) -> None:
             "choose the backbone these weights were made for"
         )
     backbone.load_state_dict(tensors, strict=False)
+
+
+def _hub_file(source: str) -> Path:
+    """The weights of a repository, downloaded once.
+
+    Raises:
+        CheckpointError: it has none, or the hub cannot be reached.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
+
+    repository = source.removeprefix(HUB_PREFIX)
+    for name in _HUB_FILES:
+        try:
+            return Path(hf_hub_download(repository, name))
+        except LocalEntryNotFoundError as error:  # neither here nor to be downloaded
+            raise _not_to_be_had(source, first_line(error)) from error
+        except EntryNotFoundError:
+            continue
+        except (OSError, HFValidationError) as error:
+            raise _not_to_be_had(source, first_line(error)) from error
+    raise _not_to_be_had(source, f"it has none of {', '.join(_HUB_FILES)}")
+
+
+def _not_to_be_had(source: str, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"the weights {source} cannot be had ({why}); download the file and name it with pretrained=FILE"
+    )
 
 
 def _misfit(own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> str:

@@ -1,5 +1,8 @@
 """Anyone's images -> a model, a page about its mistakes and an index: ``happier fit``."""
 
-from happier.fit.fitting import Fit, FitOptions, fit
+from happier.fit.clock import Moment
+from happier.fit.fitting import fit
+from happier.fit.options import FitOptions
+from happier.fit.outcome import Fit
 
-__all__ = ["Fit", "FitOptions", "fit"]
+__all__ = ["Fit", "FitOptions", "Moment", "fit"]

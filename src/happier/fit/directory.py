@@ -3,7 +3,8 @@
     fit.json            what the rest was made of
     manifest.parquet    the images that are used, split
     features/           of each frozen backbone that was used
-    happier/, nsm/      the runs: trained on the hierarchy, and on fine classes alone
+    happier/, nsm/      the heads: trained on the hierarchy, and on fine classes alone
+    tuned/happier, nsm  the same, fine-tuned
     report/             index.html
     index/              for ``happier serve``
 
@@ -24,11 +25,13 @@ from happier.storage.atomic import LOCK_FILE, is_leftover, remove
 from happier.storage.lock import locked
 from happier.storage.records import SealedRecord, read_record, write_record
 
-__all__ = ["LOSSES", "FitDirectory", "FitRecord"]
+__all__ = ["LOSSES", "FitDirectory", "FitRecord", "Part"]
 
 log = logging.getLogger(__name__)
 LOSSES: Final = ("happier", "nsm")
 """The model, and what it is compared with: the same training on fine classes alone."""
+Part = Literal["head", "all"]
+"""What a training changes: the head on kept features, or, from there on, the whole network."""
 
 
 class FitRecord(SealedRecord):
@@ -37,7 +40,8 @@ class FitRecord(SealedRecord):
     Attributes:
         images: digest of the images and labels that were given, "" while the manifest is being made of them.
         left_out: how many images were left out, for each reason.
-        training: digest of images and settings that the runs are trained with.
+        training: digest of images and settings that the heads are trained with.
+        tuning: digest of the same, and of the settings of fine-tuning.
         report: digest of what the report is about.
         index: digest of what the index holds.
     """
@@ -46,6 +50,7 @@ class FitRecord(SealedRecord):
     images: str = ""
     left_out: dict[str, int] = {}  # noqa: RUF012 - pydantic copies it
     training: str = ""
+    tuning: str = ""
     report: str = ""
     index: str = ""
 
@@ -65,15 +70,12 @@ class FitDirectory:
         self.report: Final = path / "report"
         self.page: Final = self.report / "index.html"
         self.index: Final = path / "index"
-        self.tuned: Final = path / "tuned"
+        self.features: Final = path / "features"
+        self.tuned_further: Final = path / "tuned" / "further"
 
-    def run(self, loss: str) -> RunDirectory:
+    def run(self, loss: str, part: Part) -> RunDirectory:
         """The run of a loss."""
-        return RunDirectory(self.path / loss)
-
-    def feature_folder(self, backbone: str) -> Path:
-        """Where the features of a backbone are kept."""
-        return self.path / "features" / backbone
+        return RunDirectory(self.path / loss if part == "head" else self.path / "tuned" / loss)
 
     def check(self) -> None:
         """Refuse a place that holds something else.
@@ -126,14 +128,14 @@ class FitDirectory:
         """Note what the parts were made of."""
         write_record(record, self.record_file)
 
-    def remove_runs(self) -> None:
-        """Remove the runs, which are of other images or settings.
+    def remove_runs(self, part: Part) -> None:
+        """Remove the runs of a part, which are of other images or settings.
 
         Raises:
             BusyError: another command trains or evaluates one of them.
         """
         for loss in LOSSES:
-            run = self.run(loss)
+            run = self.run(loss, part)
             if run.path.is_dir():
                 with run.locked(wait=False), run.evaluation_locked(wait=False):
                     remove(run.path)
