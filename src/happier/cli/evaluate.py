@@ -38,7 +38,9 @@ def evaluate(
         list[int] | None, typer.Option(help="Cut-offs, may be repeated. [default: 1 10 100]")
     ] = None,
     ties: Annotated[str, typer.Option(help="Order of equal scores: worst or best.")] = "worst",
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples; 0 for no intervals.")] = 1000,
+    resamples: Annotated[
+        int, typer.Option(help="Resamples of the finest classes, for the intervals; 0 for none.")
+    ] = 1000,
     seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
     batch_size: BatchSize = 64,
 ) -> None:

@@ -27,7 +27,9 @@ def report(
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     figures: Annotated[bool, typer.Option(help="Also write each figure as PNG, SVG and PDF.")] = True,
     seed: Annotated[int, typer.Option(help="Of examples, map and intervals.")] = 0,
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples.")] = 1000,
+    resamples: Annotated[
+        int, typer.Option(help="Resamples of the finest classes, for the intervals.")
+    ] = 1000,
     batch_size: BatchSize = 64,
 ) -> None:
     """Write a page about a run, or about up to four side by side; it needs no network to be looked at.

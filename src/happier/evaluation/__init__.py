@@ -2,12 +2,14 @@
 
 from happier.evaluation.dyml import DyMLResult, RetrievalSet, dyml_protocol
 from happier.evaluation.evaluate import evaluate, evaluate_ranking
-from happier.evaluation.result import Difference, Interval, Result, compare
+from happier.evaluation.result import Differences, Result, compare
 from happier.evaluation.retrieval import Curve, Retrieval, precision_recall_curve, retrieve
+from happier.evaluation.statistics import Difference, Interval, holm, seed_difference
 
 __all__ = [
     "Curve",
     "Difference",
+    "Differences",
     "DyMLResult",
     "Interval",
     "Result",
@@ -17,6 +19,8 @@ __all__ = [
     "dyml_protocol",
     "evaluate",
     "evaluate_ranking",
+    "holm",
     "precision_recall_curve",
     "retrieve",
+    "seed_difference",
 ]

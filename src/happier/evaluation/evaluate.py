@@ -136,11 +136,12 @@ def evaluate_problem(problem: RetrievalProblem, options: EvaluationOptions = DEF
         else _torch_columns(problem, schema, options, part, device)
     )
     if (graded := options.graded_relevance) is None:
-        return Result(columns, schema, problem.without_positives)
+        return Result(columns, schema, problem.without_positives, problem.matching.query_classes)
     replacing = graded_columns(problem, graded, options, part)
     if shared:
         replacing = {name: ranks.gather_rows(values, queries) for name, values in replacing.items()}
-    return Result(_replace(columns, replacing), schema, int(np.isnan(replacing["H-AP"]).sum()))
+    without_positives = int(np.isnan(replacing["H-AP"]).sum())
+    return Result(_replace(columns, replacing), schema, without_positives, problem.matching.query_classes)
 
 
 def evaluate_ranking(
@@ -150,6 +151,7 @@ def evaluate_ranking(
     *,
     ks: Sequence[int] = (1, 10, 100),
     level_names: Sequence[str] | None = None,
+    classes: Any | None = None,
 ) -> Result:
     """Every metric of existing rankings.
 
@@ -160,6 +162,8 @@ def evaluate_ranking(
         relevance: default ``HierarchyRelevance()``; its ``count_query=True`` counts the query at level L.
         ks: cut-offs of the metrics at k.
         level_names: names of the levels in the summary, coarse first (default: 1..L).
+        classes: finest class of each query, integers or strings ``[Q]``, which intervals resample; without
+            them queries are resampled.
 
     >>> from happier import LevelRelevance
     >>> ranking = [[2, 3, 0, 1, 3], [1, 3, 0, 2, 3]]
@@ -174,7 +178,8 @@ def evaluate_ranking(
         counted[:, -1] += 1
     values = schema.compute(ranked, relevance(counted), counts)
     columns = {name: value.cpu().numpy() for name, value in values.items()}
-    return Result(lambda: columns.items(), schema, int((counts[:, 1:].sum(1) == 0).sum()))
+    known = None if classes is None else np.unique(np.asarray(classes), return_inverse=True)[1]
+    return Result(lambda: columns.items(), schema, int((counts[:, 1:].sum(1) == 0).sum()), known)
 
 
 Columns = Callable[[], Iterator[tuple[str, FloatArray]]]

@@ -105,6 +105,14 @@ class Matching:
         return len(self._queries)
 
     @property
+    def query_classes(self) -> IntArray:
+        """Number of each query's class ``[Q]``: the finest that is known; one of its own where none is."""
+        depth = (self._queries != UNKNOWN).sum(1)
+        finest = self._queries[np.arange(self.queries), np.maximum(depth, 1) - 1]
+        finest = np.where(depth == 0, np.arange(self.queries), finest)
+        return np.unique(np.stack([depth, finest]), axis=1, return_inverse=True)[1].reshape(-1)
+
+    @property
     def items(self) -> int:
         """Number of gallery items N."""
         return len(self._gallery)

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
-from happier.arrays import FloatArray
+from happier.arrays import FloatArray, IntArray
 from happier.errors import InputError, OptionError
+from happier.evaluation.statistics import Difference, Interval, check_confidence, estimate
 from happier.extras import needs_extra
-from happier.metrics.schema import Schema
+from happier.metrics.schema import Schema, higher_is_better
 from happier.storage.atomic import atomic_file
 
 Columns = Callable[[], Iterable[tuple[str, FloatArray]]]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean and its confidence interval; ``mean, low, high = interval`` works."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __iter__(self) -> Iterator[float]:
-        return iter(astuple(self))
-
-
-@dataclass(frozen=True)
-class Difference(Interval):
-    """A mean paired difference, its confidence interval and its p-value."""
-
-    p_value: float
 
 
 @final
@@ -47,11 +29,17 @@ class Result:
             ``queries_without_positives`` and the share of ``tied_queries`` (equal scores of different level).
         per_query: each metric's value for each query, float64 ``[Q]``, NaN where undefined.
         schema: level names and cut-offs.
+        classes: number of the finest class of each query ``[Q]``, which intervals resample; None where they
+            are not known, as for rankings from elsewhere: then queries are resampled, and intervals are too
+            narrow wherever queries of one class are alike.
     """
 
-    def __init__(self, columns: Columns, schema: Schema, without_positives: int) -> None:
+    def __init__(
+        self, columns: Columns, schema: Schema, without_positives: int, classes: IntArray | None = None
+    ) -> None:
         self._columns: Final = columns
         self.schema: Final = schema
+        self.classes: Final = classes
         summary: dict[str, float] = {}
         queries = 0
         for name, values in columns():
@@ -62,6 +50,15 @@ class Result:
             "queries": queries,
             "queries_without_positives": without_positives,
         }
+        if classes is not None and len(classes) != queries:
+            raise InputError(f"classes must have one entry for each of {queries} queries, got {len(classes)}")
+
+    @property
+    def resampled(self) -> str:
+        """What intervals resample, in words: so many finest classes, or queries where classes are unknown."""
+        if self.classes is None:
+            return f"{self.summary['queries']:,} queries (their classes are not known)"
+        return f"{len(np.unique(self.classes)):,} finest classes"
 
     @cached_property
     def per_query(self) -> dict[str, FloatArray]:
@@ -80,18 +77,21 @@ class Result:
         )
 
     def bootstrap(self, n: int = 1000, seed: int = 0, *, confidence: float = 0.95) -> dict[str, Interval]:
-        """Confidence interval of each metric's mean, by resampling queries.
+        """Confidence interval of each metric's mean, by resampling the finest classes with all their queries.
+
+        It says how much the mean depends on which classes were tested, not on the training's seed: see
+        `happier.evaluation.statistics`.
 
         Args:
-            n: number of resamples.
+            n: number of resamples, for the standard error.
             seed: of the resampling.
-            confidence: share of the resampled means inside the interval.
+            confidence: probability that the interval holds the mean over all classes alike to these.
         """
-        means = _resampled_means(self.per_query, n, seed)
-        low, high = _percentiles(confidence)
+        check_confidence(confidence)
+        found = estimate(_stacked([self], self.per_query), _units(self), n=n, seed=seed)
         return {
-            name: Interval(self.summary[name], *(float(v) for v in _nan_percentile(values, (low, high))))
-            for name, values in means.items()
+            name: replace(one, mean=self.summary[name]).interval(confidence)  # the summary's to the last bit
+            for name, one in zip(self.per_query, found, strict=True)
         }
 
     def to_parquet(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
@@ -132,49 +132,102 @@ class Result:
         return table
 
     def __repr__(self) -> str:
-        from rich.console import Console
+        return _printed(self)
 
-        console = Console(width=100, record=False)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get().rstrip()
+
+@final
+class Differences(dict[str, Difference]):
+    """Differences by metric; printed, a table that says which of the two is better.
+
+    Attributes:
+        random: what is random in the intervals, in words.
+    """
+
+    def __init__(self, found: Mapping[str, Difference], random: str) -> None:
+        super().__init__(found)
+        self.random: Final = random
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+
+        table = Table(
+            title="second minus first", title_justify="left", caption=f"95 % intervals over {self.random}"
+        )
+        for name in ("metric", "difference", "interval", "p", "better"):
+            table.add_column(name, justify="left" if name == "metric" else "right", no_wrap=True)
+        for metric, one in self.items():
+            if higher_is_better(metric) is None:
+                continue
+            low, high = (_cell(metric, value, signed=True) for value in (one.low, one.high))
+            p_value = "-" if np.isnan(one.p_value) else f"{one.p_value:.3f}"
+            cells = (_cell(metric, one.mean, signed=True), f"{low} to {high}", p_value)
+            table.add_row(metric, *cells, _better(metric, one))
+        return table
+
+    def __repr__(self) -> str:
+        return _printed(self)
 
 
 def compare(
-    a: Result, b: Result, *, n: int = 1000, seed: int = 0, confidence: float = 0.95
-) -> dict[str, Difference]:
+    a: Result | Sequence[Result],
+    b: Result | Sequence[Result],
+    *,
+    n: int = 1000,
+    seed: int = 0,
+    confidence: float = 0.95,
+) -> Differences:
     """Paired differences ``b - a`` of every metric that both results have.
 
-    The interval comes from resampling queries, the p-value from flipping the signs of the queries'
-    differences at random (two-sided, at least ``1 / (n + 1)``). Queries where either is undefined are left
-    out.
+    With one result each, what is random are the test classes: finest classes are resampled, and nothing is
+    said about another training. With several results of each, one per training seed, seeds and classes are
+    random. Queries where either is undefined are left out. p-values are two-sided, and below
+    ``1 - confidence`` exactly where the interval leaves out 0; for several comparisons in one table adjust
+    them by `happier.evaluation.holm`.
 
     Args:
-        a: the baseline.
-        b: what is compared with it, evaluated on the same queries in the same order.
-        n: number of resamples and of sign flips.
-        seed: of both.
-        confidence: share of the resampled means inside the interval.
+        a: the baseline, or its results for several seeds.
+        b: what is compared with it, on the same queries in the same order, with the same seeds.
+        n: number of resamples.
+        seed: of the resampling.
+        confidence: of the intervals.
 
     Raises:
-        InputError: the results have different numbers of queries.
+        InputError: the results have different numbers of queries, or of seeds.
     """
-    if a.summary["queries"] != b.summary["queries"]:
+    check_confidence(confidence)
+    first, second = ([one] if isinstance(one, Result) else list(one) for one in (a, b))
+    if len(first) != len(second) or not first:
+        raise InputError(f"compare needs a result of each for every seed, got {len(first)} and {len(second)}")
+    every = [*first, *second]
+    if len({one.summary["queries"] for one in every}) > 1:
+        first_number, *others = (one.summary["queries"] for one in every)
+        other = next(number for number in others if number != first_number)
         raise InputError(
-            f"compare needs results of the same queries, got {a.summary['queries']} queries "
-            f"and {b.summary['queries']}"
+            f"compare needs results of the same queries, got results of {first_number} queries and {other}"
         )
-    differences = {
-        name: b.per_query[name] - values for name, values in a.per_query.items() if name in b.per_query
-    }
-    means = _resampled_means(differences, n, seed)
-    p_values = _sign_flip_p_values(differences, n, seed)
-    low, high = _percentiles(confidence)
-    result = {}
-    for name, values in differences.items():
-        bottom, top = _nan_percentile(means[name], (low, high))
-        result[name] = Difference(_mean(values), float(bottom), float(top), p_values[name])
-    return result
+    names = [name for name in first[0].per_query if all(name in one.per_query for one in every)]
+    units = _units(next((one for one in every if one.classes is not None), first[0]))
+    for one in every:
+        if one.classes is not None and not np.array_equal(one.classes, units):
+            raise InputError("compare needs results of the same queries, got queries of other classes")
+    found = estimate(_stacked(second, names) - _stacked(first, names), units, n=n, seed=seed)
+    known = any(one.classes is not None for one in every)
+    random = f"{len(np.unique(units)):,} {'finest classes' if known else 'queries, their classes not known'}"
+    if len(first) > 1:
+        random = f"{len(first)} seeds and {random}"
+    differences = [one.difference(confidence) for one in found]
+    return Differences(dict(zip(names, differences, strict=True)), random)
+
+
+def _stacked(results: Sequence[Result], names: Iterable[str]) -> FloatArray:
+    """Values per query ``[result, query, metric]``."""
+    chosen = list(names)
+    return np.stack([np.stack([one.per_query[name] for name in chosen], axis=1) for one in results])
+
+
+def _units(result: Result) -> IntArray:
+    """What is resampled: the class of each query, or the query itself where classes are unknown."""
+    return np.arange(int(result.summary["queries"])) if result.classes is None else result.classes
 
 
 def _mean(values: FloatArray) -> float:
@@ -182,69 +235,19 @@ def _mean(values: FloatArray) -> float:
     return float(defined.mean()) if len(defined) else float("nan")
 
 
-def _percentiles(confidence: float) -> tuple[float, float]:
-    if not 0 < confidence < 1:
-        raise OptionError(f"confidence must lie between 0 and 1, got {confidence}")
-    return 50 * (1 - confidence), 50 * (1 + confidence)
+def _printed(table: Any) -> str:
+    from rich.console import Console
+
+    console = Console(width=100, record=False)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().rstrip()
 
 
-def _nan_percentile(values: FloatArray, percentiles: tuple[float, float]) -> FloatArray:
-    if np.isnan(values).all():
-        return np.full(len(percentiles), np.nan)
-    return np.asarray(np.nanpercentile(values, percentiles))
-
-
-@dataclass(frozen=True)
-class _Stacked:
-    """Metrics as columns of a matrix, undefined values as 0 beside a mask."""
-
-    names: list[str]
-    values: FloatArray  # [Q, M]
-    defined: FloatArray  # [Q, M] 1 or 0
-
-    @classmethod
-    def of(cls, columns: Mapping[str, FloatArray]) -> _Stacked:
-        matrix = np.stack(list(columns.values()), axis=1)
-        missing = np.isnan(matrix)
-        return cls(list(columns), np.where(missing, 0.0, matrix), (~missing).astype(np.float64))
-
-
-def _batches(n: int, queries: int) -> Iterator[int]:
-    """Sizes of batches of resamples that keep the weights under 64 MiB."""
-    if n < 1:
-        raise OptionError(f"n must be 1 or more, got {n}")
-    step = max(1, (8 << 20) // max(1, queries))
-    for start in range(0, n, step):
-        yield min(step, n - start)
-
-
-def _resampled_means(columns: Mapping[str, FloatArray], n: int, seed: int) -> dict[str, FloatArray]:
-    stacked = _Stacked.of(columns)
-    queries = len(stacked.values)
-    generator = np.random.default_rng(seed)
-    means = []
-    for size in _batches(n, queries):
-        drawn = generator.integers(0, queries, size=(size, queries))
-        weights = np.stack([np.bincount(row, minlength=queries) for row in drawn]).astype(np.float64)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            means.append((weights @ stacked.values) / (weights @ stacked.defined))
-    joined = np.concatenate(means)  # [n, M]
-    return {name: joined[:, i] for i, name in enumerate(stacked.names)}
-
-
-def _sign_flip_p_values(columns: Mapping[str, FloatArray], n: int, seed: int) -> dict[str, float]:
-    stacked = _Stacked.of(columns)
-    observed = np.abs(stacked.values.sum(0))
-    generator = np.random.default_rng(seed)
-    as_large = np.zeros(len(stacked.names), dtype=np.int64)
-    for size in _batches(n, len(stacked.values)):
-        signs = 2.0 * generator.integers(0, 2, size=(size, len(stacked.values))) - 1
-        flipped = np.abs(signs @ stacked.values)
-        # Sums of the same numbers in another order differ in the last bits: those count as equal.
-        as_large += (flipped >= observed - 1e-9 * np.abs(stacked.values).sum(0)).sum(0)
-    p_values = (as_large + 1) / (n + 1)
-    p_values[stacked.defined.sum(0) == 0] = np.nan
-    return dict(zip(stacked.names, p_values.tolist(), strict=True))
+def _better(metric: str, difference: Difference) -> str:
+    if np.isnan(difference.low) or difference.low <= 0 <= difference.high:
+        return "-"
+    return "second" if (difference.mean > 0) == higher_is_better(metric) else "first"
 
 
 def _table_rows(schema: Schema) -> list[str]:
@@ -252,10 +255,15 @@ def _table_rows(schema: Schema) -> list[str]:
     return ["H-AP", "ASI", "NDCG", "AP", "mAP@R", *at_k]
 
 
-def _cell(metric: str, value: float | None) -> str:
+def _cell(metric: str, value: float | None, *, signed: bool = False) -> str:
     if value is None:
         return ""
     if np.isnan(value):
         return "-"
-    # A severity is a distance in the tree, everything else a share.
-    return f"{value:.3f}" if metric.startswith("severity") else f"{100 * value:.2f}"
+    sign = "+" if signed else ""
+    # A distance in the tree; everything else is a share.
+    return (
+        f"{value:{sign}.3f}"
+        if metric.startswith(("severity", "first_mistake"))
+        else f"{100 * value:{sign}.2f}"
+    )

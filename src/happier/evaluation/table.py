@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from happier.evaluation.result import Difference, Interval, Result, compare
+from happier.evaluation.result import Result, compare
+from happier.evaluation.statistics import Difference, Interval, holm
 from happier.metrics.schema import Schema
 
 Unit = Literal["percent", "levels"]
+SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Metric:
         unit: a share, or a number of levels.
         higher_is_better: whether a larger value is the better one.
         values: of each model.
-        difference: first model minus second, paired by query; None for a single model.
+        difference: first model minus second, paired by query, the p-value adjusted for all rows of the table
+            (Holm); None for a single model.
     """
 
     key: str
@@ -37,8 +40,8 @@ class Metric:
 
     @property
     def improved(self) -> bool | None:
-        """Whether the first model beats the second, None where the interval of the difference contains 0."""
-        if self.difference is None or self.difference.low <= 0 <= self.difference.high:
+        """Whether the first model beats the second, None where that is not certain: p of 0.05 or more."""
+        if self.difference is None or not self.difference.p_value < SIGNIFICANT:
             return None
         return (self.difference.mean > 0) == self.higher_is_better
 
@@ -66,15 +69,19 @@ def metric_rows(results: Sequence[Result], *, resamples: int = 1000, seed: int =
 
     Args:
         results: of the model, of the one it is compared with, and of further ones, on the same queries.
-        resamples: bootstrap resamples; 0 leaves the intervals out (NaN).
+        resamples: of the finest classes; 0 leaves the intervals out (NaN).
         seed: of the resampling.
     """
     intervals = [result.bootstrap(resamples, seed) if resamples else {} for result in results]
-    differences = {}
+    shown = list(_schema_rows(results[0].schema))
+    differences: dict[str, Difference] = {}
     if len(results) > 1 and resamples:
-        differences = compare(results[1], results[0], n=resamples, seed=seed)
+        found = compare(results[1], results[0], n=resamples, seed=seed)
+        keys = [key for key, *_ in shown]
+        adjusted = holm([found[key].p_value for key in keys])
+        differences = {key: replace(found[key], p_value=p) for key, p in zip(keys, adjusted, strict=True)}
     rows = []
-    for key, label, group, unit, higher in _schema_rows(results[0].schema):
+    for key, label, group, unit, higher in shown:
         values = tuple(
             interval.get(key) or Interval(result.summary[key], math.nan, math.nan)
             for result, interval in zip(results, intervals, strict=True)

@@ -78,4 +78,4 @@ def _verdict(what: str, difference: Difference) -> str:
 
 def _interval(difference: Difference) -> str:
     mean, low, high = (100 * value for value in (difference.mean, difference.low, difference.high))
-    return f"{mean:+.1f}, 95 % interval {low:+.1f} to {high:+.1f}"
+    return f"{mean:+.1f}, 95 % interval over the test classes {low:+.1f} to {high:+.1f}"

@@ -69,6 +69,17 @@ class Schema:
         return values
 
 
+def higher_is_better(name: str) -> bool | None:
+    """Whether a larger value of a metric is the better one; None where neither is: shares and ties.
+
+    >>> higher_is_better("H-AP"), higher_is_better("severity@10"), higher_is_better("share@1/none")
+    (True, False, None)
+    """
+    if name.startswith("share@") or name == "tied_queries":
+        return None
+    return not name.startswith(("severity@", "first_mistake"))
+
+
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
     """Return the cut-offs in rising order.
 

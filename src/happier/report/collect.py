@@ -40,7 +40,7 @@ class ReportOptions:
         ks: cut-offs of the metrics at k.
         ties: order of equal scores.
         seed: of all random choices.
-        resamples: of the bootstrap.
+        resamples: of the finest classes, for the intervals.
         title: of the page; by default the models and the data.
         commands: that reproduce the report.
         figures: also write each figure as PNG, SVG and PDF.
@@ -121,7 +121,8 @@ def _settings(found: Comparison, options: ReportOptions, drawn: int) -> dict[str
     settings = {
         "Relevance": repr(options.relevance),
         "Ties": f"equal scores ordered {options.ties} first",
-        "Intervals": f"95 %, {options.resamples:,} resamples of the queries, seed {options.seed}",
+        "Intervals": f"95 %, {options.resamples:,} resamples of {found.evaluations[0].results[-1].resampled} "
+        f"with all their queries, seed {options.seed}; one training of each model",
         "Lists and curves": "of all queries" if drawn == queries else f"of {drawn:,} queries",
     }
     if len(sets) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -82,6 +83,10 @@ class Comparison:
                     notes.append(f"{run.name}: {without:,} queries have nothing to find and are left out.")
                 if (tied := result.summary.get("tied_queries", 0.0)) > 0:
                     notes.append(f"{run.name}: {tied:.1%} of the queries have ties that matter.")
+        if not all(math.isnan(row.values[0].low) for rows in self.rows for row in rows):
+            over = " and ".join(result.resampled for result in self.evaluations[0].results)
+            adjusted = ", p is adjusted for all rows of a table (Holm)" if len(self.runs) > 1 else ""
+            notes.append(f"95 % intervals are over {over}, of one training each{adjusted}.")
         return tuple(notes)
 
     def to_data(self) -> dict[str, Any]:
@@ -130,7 +135,7 @@ def compare_runs(
         runs: the model, the one it is compared with, and those to show alongside.
         options: how to evaluate.
         split: see `happier.evaluation.protocol.splits_to_search`.
-        resamples: of the bootstrap; 0 for no intervals.
+        resamples: of the finest classes, for the intervals; 0 for no intervals.
         seed: of the resampling.
         published: add the paper's figures, where it has the data set.
         reuse: read the figures that an earlier, identical evaluation stored.

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from happier.errors import CheckpointError
 from happier.evaluation.files import write_json, write_per_query
 from happier.evaluation.options import EvaluationOptions
+from happier.evaluation.problem import RetrievalProblem
 from happier.evaluation.protocol import Evaluation, evaluate_sets, evaluation_sets
 from happier.evaluation.result import Result
 from happier.metrics.schema import Schema
@@ -48,7 +50,7 @@ def evaluate_run(
     results = None
     if reuse and run.directory is not None and run.config:
         directory = RunDirectory(run.directory)
-        results = _read_results(directory, _key(run, options, split), [len(one.queries) for one in sets])
+        results = _read_results(directory, _key(run, options, split), problems)
     return evaluate_sets(sets, problems, options, results)
 
 
@@ -109,7 +111,7 @@ def _rows_checksum(manifest: Manifest) -> str:
 
 
 def _read_results(
-    directory: RunDirectory, key: dict[str, Any], queries: list[int]
+    directory: RunDirectory, key: dict[str, Any], problems: Sequence[RetrievalProblem]
 ) -> tuple[Result, ...] | None:
     """The stored results of the test sets; None where there are none of the same inputs."""
     try:
@@ -119,25 +121,28 @@ def _read_results(
             return None
         if record.get("per_query") != file_checksum(directory.per_query_file):
             return None
-        return _results_of(directory, record["sets"], queries)
+        return _results_of(directory, record["sets"], problems)
     except (CheckpointError, OSError, KeyError, TypeError, ValueError) as error:
         log.warning("the stored evaluation of %s is damaged and left alone: %s", directory.path, error)
         return None
 
 
 def _results_of(
-    directory: RunDirectory, sets: list[dict[str, Any]], queries: list[int]
+    directory: RunDirectory, sets: list[dict[str, Any]], problems: Sequence[RetrievalProblem]
 ) -> tuple[Result, ...]:
     import pandas as pd
 
     table = pd.read_parquet(directory.per_query_file)
+    queries = [len(problem.queries) for problem in problems]
     if [one["queries"] for one in sets] != queries or len(table) != sum(queries):
         raise ValueError(f"it has {len(table)} queries")
     results, start = [], 0
-    for one in sets:
+    for one, problem in zip(sets, problems, strict=True):
         rows = table.iloc[start : start + one["queries"]]
         columns = {name: rows[name].to_numpy(dtype=np.float64) for name in one["metrics"]}
         schema = Schema(tuple(one["levels"]), tuple(one["ks"]))
-        results.append(Result(columns.items, schema, one["without_positives"]))
+        results.append(
+            Result(columns.items, schema, one["without_positives"], problem.matching.query_classes)
+        )
         start += one["queries"]
     return tuple(results)
