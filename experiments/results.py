@@ -6,7 +6,8 @@
     h_ap                  H-AP of every query, float32
     ...                   learning rate, epochs, batch size, queries, fingerprint, seconds, machine
 
-Studies share runs, so a table belongs to a data set rather than to one study.
+Studies share runs, so a table belongs to a data set rather than to one study. ``classes.parquet`` has the
+number of each query's finest class, a row for each data set and split: what intervals resample.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from happier.arrays import IntArray
 from happier.storage.atomic import atomic_file
 from happier.storage.lock import locked
 
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from experiments.study import Job
 
 RESULTS = Path(__file__).parent / "results"
-_PER_QUERY = "h_ap"
+_PER_QUERY, _CLASSES = "h_ap", "classes.parquet"
 Row = dict[str, Any]
 
 
@@ -75,6 +77,30 @@ def add_result(job: Job, result: RunResult) -> None:
     with locked(RESULTS):
         rows = {**_rows(file), _configuration(job): row}
         write_rows(list(rows.values()), file)
+
+
+def query_classes(folder: str) -> IntArray | None:
+    """The number of each query's finest class ``[Q]``, None where it was never stored.
+
+    Args:
+        folder: data set and split, as `Job.folder`.
+    """
+    file = RESULTS / _CLASSES
+    rows = pq.read_table(file).to_pylist() if file.is_file() else []
+    return next((np.asarray(row["classes"], dtype=np.int64) for row in rows if row["folder"] == folder), None)
+
+
+def add_classes(folder: str, classes: IntArray) -> None:
+    """Store the finest class of each query of a data set and split, where it is not stored yet."""
+    with locked(RESULTS):
+        if query_classes(folder) is not None:
+            return
+        file = RESULTS / _CLASSES
+        rows = pq.read_table(file).to_pylist() if file.is_file() else []
+        rows = sorted([*rows, {"folder": folder, "classes": classes.tolist()}], key=lambda row: row["folder"])
+        schema = pa.schema({"folder": pa.string(), "classes": pa.list_(pa.int32())})
+        with atomic_file(file) as part:
+            pq.write_table(pa.Table.from_pylist(rows, schema=schema), part, compression="zstd")
 
 
 def configurations(file: Path) -> set[frozenset[tuple[str, str]]]:

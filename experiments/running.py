@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.results import RunResult, add_result, find_result
+from experiments.results import RunResult, add_classes, add_result, find_result
 from experiments.study import Job
 from happier.data import Manifest, fetch
 from happier.evaluation.dyml import RetrievalSet, dyml_protocol
@@ -118,6 +118,8 @@ def run_job(job: Job, *, runs: Path) -> str:
     }
     summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
     dyml = {} if job.val else {name: round(value, 6) for name, value in dyml_figures(run).items()}
+    assert result.classes is not None
+    add_classes(job.folder, result.classes)
     add_result(job, RunResult(summary, dyml, result.per_query["H-AP"], details))
     return f"{said}, H-AP {100 * result.summary['H-AP']:.2f}"
 

@@ -5,7 +5,9 @@
     <!-- end of table -->
 
 A method's figure is the mean over its seeds, with the standard deviation where there are several. Differences
-to the reference are paired by query and by seed; their intervals come from resampling both.
+to the reference are paired by query and by seed; in their intervals seeds and finest classes are random
+(`happier.evaluation.seed_difference`). A star marks p < 0.05 after Holm's adjustment for all rows of the
+table, a dagger a difference of one seed, which has no interval.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal
@@ -22,11 +24,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from experiments.results import RESULTS, RunResult, find_result
+from experiments.results import RESULTS, RunResult, find_result, query_classes
 from experiments.study import Job, first_of_the_best, read_study
+from happier.errors import ConfigError
+from happier.evaluation import Difference, holm, seed_difference
 from happier.evaluation.paper_tables import PUBLISHED
+from happier.evaluation.table import SIGNIFICANT
 
-RESAMPLES = 1000
 Part = Literal["summary", "dyml"]
 _MARKED = re.compile(r"(<!-- table: (\S+) (\S+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 
@@ -79,8 +83,8 @@ def hierarchical_table(methods: dict[str, Figures], reference: str) -> list[list
     """Table 1: H-AP, ASI, NDCG, and the paired difference of H-AP to the reference."""
     rows = [["method", "seeds", "H-AP", "ASI", "NDCG", f"H-AP against {reference}"]]
     columns = [_column(methods, metric) for metric in ("H-AP", "ASI", "NDCG")]
-    for (name, one), *cells in zip(methods.items(), *columns, strict=True):
-        rows.append([name, str(len(one.jobs)), *cells, _against(one, methods.get(reference))])
+    for (name, one), *cells in zip(methods.items(), *columns, against(methods, reference), strict=True):
+        rows.append([name, str(len(one.jobs)), *cells])
     return rows
 
 
@@ -234,36 +238,38 @@ def _cell(values: Sequence[float]) -> str:
     return f"{mean} ± {100 * stdev(values):.1f}" if len(values) > 1 else mean
 
 
-def difference(
-    one: dict[int, npt.NDArray[np.float64]], other: dict[int, npt.NDArray[np.float64]]
-) -> tuple[float, float, float]:
-    """Mean of ``one`` minus ``other`` and its 95 % interval, over queries and the seeds that both have.
+def against(methods: dict[str, Figures], reference: str) -> list[str]:
+    """The difference of each method's H-AP to the reference's, over the seeds that both have.
 
     Args:
-        one: a value of each query, by seed.
-        other: the same queries under another method.
+        methods: all rows of a table, for which p-values are adjusted.
+        reference: the method that the others are compared with; its own cell is empty.
     """
-    gaps = np.array([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())])  # [seed, query]
-    gaps = gaps[:, np.isfinite(gaps).all(axis=0)]
-    seeds, queries = _shares(gaps.shape[0]), _shares(gaps.shape[1])
-    means = ((queries @ gaps.T) * seeds).sum(axis=1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(gaps.mean()), float(low), float(high)
+    found = {name: _difference(one, methods[reference]) for name, one in methods.items() if name != reference}
+    adjusted = holm([one.p_value if one else np.nan for one in found.values()])
+    cells = {reference: ""}
+    for (name, one), p_value in zip(found.items(), adjusted, strict=True):
+        cells[name] = _difference_cell(one, p_value)
+    return [cells[name] for name in methods]
 
 
-@cache
-def _shares(number: int) -> npt.NDArray[np.float64]:
-    """Bootstrap weights: how often each item is drawn with replacement, as shares, for each resample."""
-    generator = np.random.default_rng(number)
-    return generator.multinomial(number, np.full(number, 1 / number), size=RESAMPLES) / number
+def _difference(one: Figures, other: Figures) -> Difference | None:
+    seeds = sorted(one.per_query.keys() & other.per_query.keys())
+    if not seeds:
+        return None
+    mine, theirs = ([figures.per_query[seed] for seed in seeds] for figures in (one, other))
+    classes = query_classes(one.jobs[0].folder)
+    if classes is None:
+        raise ConfigError(
+            f"no classes of the queries of {one.jobs[0].folder} in {RESULTS}: run one of its jobs"
+        )
+    return seed_difference(mine, theirs, classes)
 
 
-def _against(one: Figures, reference: Figures | None) -> str:
-    if (
-        reference is None
-        or one.name == reference.name
-        or not one.per_query.keys() & reference.per_query.keys()
-    ):
+def _difference_cell(one: Difference | None, p_value: float) -> str:
+    if one is None:
         return ""
-    mean, low, high = (100 * value for value in difference(one.per_query, reference.per_query))
-    return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})"
+    mean, low, high = (f"{100 * value:+.1f}" for value in (one.mean, one.low, one.high))
+    if np.isnan(one.low):
+        return f"{mean} †"
+    return f"{mean} ({low} to {high})" + (" *" if p_value < SIGNIFICANT else "")

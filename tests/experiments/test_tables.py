@@ -1,41 +1,69 @@
-"""Differences between methods, over queries and seeds."""
+"""Differences between methods, over seeds and classes."""
 
 import numpy as np
 import pytest
 
-from experiments.tables import difference
+from experiments import tables
+from experiments.results import query_classes
+from experiments.study import read_study
+from happier.evaluation import Difference
 
 GENERATOR = np.random.default_rng(0)
+CLASSES = np.repeat(np.arange(40), 10)
 REFERENCE = {seed: GENERATOR.random(400) for seed in range(3)}
 
 
+@pytest.fixture(autouse=True)
+def known_classes(monkeypatch):
+    monkeypatch.setattr(tables, "query_classes", lambda folder: CLASSES)
+
+
+def figures(name, per_query):
+    job = read_study("emoji_main").jobs[0]
+    made = tables.Figures(name, (job,))
+    made.__dict__["per_query"] = per_query
+    return made
+
+
+def cells(**methods):
+    table = {"HAPPIER": figures("HAPPIER", REFERENCE)}
+    table |= {name: figures(name, values) for name, values in methods.items()}
+    return tables.against(table, "HAPPIER")
+
+
 def test_the_same_gap_everywhere_is_certain():
-    one = {seed: values + 0.1 for seed, values in REFERENCE.items()}
-    assert difference(one, REFERENCE) == pytest.approx((0.1, 0.1, 0.1))
+    assert cells(one={seed: values + 0.1 for seed, values in REFERENCE.items()}) == [
+        "",
+        "+10.0 (+10.0 to +10.0) *",
+    ]
 
 
-def test_one_seed_is_a_bootstrap_of_the_queries():
-    noise = GENERATOR.normal(0.05, 0.2, 400)
-    mean, low, high = difference({1: REFERENCE[1] + noise}, REFERENCE)
-    error = noise.std() / np.sqrt(len(noise))
-    assert mean == pytest.approx(noise.mean())
-    assert (low, high) == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.2 * error)
+def test_one_seed_has_no_interval_and_a_mark():
+    # Only seeds that both have count.
+    assert cells(one={1: REFERENCE[1] + 0.1, 7: REFERENCE[1] + 5}) == ["", "+10.0 †"]
+    assert cells(one={7: REFERENCE[1]}) == ["", ""]
 
 
-def test_seeds_that_disagree_widen_the_interval():
-    one = {seed: values + gap for (seed, values), gap in zip(REFERENCE.items(), (-0.1, 0, 0.1), strict=True)}
-    mean, low, high = difference(one, REFERENCE)
-    assert mean == pytest.approx(0)
-    assert low < -0.05
-    assert high > 0.05
+def test_seeds_that_disagree_leave_nothing_certain():
+    gaps = zip(REFERENCE.items(), (-0.1, 0, 0.1), strict=True)
+    assert cells(one={seed: values + gap for (seed, values), gap in gaps})[1] == "+0.0 (-24.8 to +24.8)"
 
 
-def test_only_seeds_that_both_have_count():
-    one = {1: REFERENCE[1] + 0.1, 7: REFERENCE[1] + 5}
-    assert difference(one, REFERENCE)[0] == pytest.approx(0.1)
+def test_several_rows_need_more_than_one():
+    # The same gap, p of about 0.03: alone it is a star, among ten it is none.
+    gaps = zip(REFERENCE.items(), (0.04, 0.05, 0.08), strict=True)
+    one = {seed: values + gap for (seed, values), gap in gaps}
+    assert cells(one=one)[1].endswith("*")
+    assert not any(cell.endswith("*") for cell in cells(**{f"method {i}": one for i in range(10)}))
 
 
-def test_a_query_without_a_value_is_left_out():
-    one = {0: REFERENCE[0] + 0.1}
-    one[0][3] = np.nan
-    assert difference(one, REFERENCE) == pytest.approx((0.1, 0.1, 0.1))
+def test_a_difference_without_an_interval_or_without_seeds():
+    assert tables._difference_cell(None, np.nan) == ""
+    assert tables._difference_cell(Difference(0.012, -0.001, 0.025, 0.2), 0.2) == "+1.2 (-0.1 to +2.5)"
+
+
+@pytest.mark.parametrize(("folder", "queries", "classes"), [("emoji", 4571, 926), ("wesnoth", 1940, 105)])
+def test_the_classes_of_every_query_are_stored(folder, queries, classes):
+    stored = query_classes(folder)
+    assert (len(stored), len(np.unique(stored))) == (queries, classes)
+    assert query_classes("nothing") is None
