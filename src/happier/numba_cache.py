@@ -19,15 +19,15 @@ def _find_place() -> bool:
         numba.njit(cache=True)(_probe)  # only looks for the folder; nothing is compiled before a call
     except RuntimeError:
         log.warning(
-            "compiled code cannot be kept, so each process compiles it again: neither the package's folder "
-            "nor the home directory can be written; set NUMBA_CACHE_DIR to a folder that can"
+            "compiled code cannot be cached, so each process compiles it again: neither the package's folder "
+            "nor the home directory is writable; set NUMBA_CACHE_DIR to a writable folder"
         )
         return False
     return True
 
 
 def _probe() -> None:
-    """Stands for the functions to cache."""
+    """Represents the functions to cache."""
 
 
 CACHE = _find_place()

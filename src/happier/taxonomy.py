@@ -49,7 +49,7 @@ def as_labels(labels: Any, *, name: str = "labels") -> IntArray:
     if below_unknown.any():
         row, column = np.argwhere(below_unknown)[0]
         raise TaxonomyError(
-            f"{name}[{row}] is {array[row].tolist()}: the known label at level {column + 2} stands below an "
+            f"{name}[{row}] is {array[row].tolist()}: the known label at level {column + 2} is below an "
             f"unknown one at level {column + 1}; {len(np.unique(np.argwhere(below_unknown)[:, 0]))} such rows"
         )
     return array

@@ -163,12 +163,12 @@ def test_command(small_manifest, tmp_path):
     assert result.exit_code == 0
     assert "12 images of 2 kind > 4 item" in result.output
     assert "    train: 6 images of 2 kind > 2 item\n" in result.output
-    assert result.output.endswith("nothing wrong\n")
+    assert result.output.endswith("no problems found\n")
     small_manifest.files()[0].unlink()
     before = path.read_bytes()
     result = run(path, "--fix")
     assert result.exit_code == 1
-    assert "fault: 1 image files are missing" in result.output
+    assert "error: 1 image files are missing" in result.output
     fixed = tmp_path / "m.fixed.parquet"
     assert f"wrote {fixed} without 1 of 12 rows:" in result.output.replace("\n", " ").replace("  ", " ")
     assert "images/item 0/ä0.jpg" in result.output
@@ -216,7 +216,7 @@ def test_levels_that_say_nothing(small_manifest, tmp_path):
     )
     result = run(small_manifest.write(tmp_path / "m.parquet"))
     assert "note: 2 classes of level kind have one item each in test" in result.output
-    assert result.output.endswith("nothing wrong\n")
+    assert result.output.endswith("no problems found\n")
 
 
 def test_workers_out_of_range(small_manifest):

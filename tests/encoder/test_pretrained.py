@@ -5,17 +5,14 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import pytest
 import torch
+from crash_points import kill_everywhere, save
 from hub import Hub
 
 from happier import Encoder
 from happier.errors import CheckpointError, HappierError
-
-HERE = Path(__file__).parent
-SUPPORT = HERE.parent / "support"
 
 
 @pytest.mark.slow
@@ -23,13 +20,7 @@ def test_a_kill_at_any_point_leaves_a_model_that_loads(encoder, tmp_path):
     old = Encoder("test_resnet", dim=8, transform="small", image_size=32)
     old.save_pretrained(tmp_path / "old")
     encoder.save_pretrained(tmp_path / "model")
-    done = subprocess.run(
-        [sys.executable, SUPPORT / "crash_points.py", "save", tmp_path],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    points = int(done.stdout)
+    points = kill_everywhere(save, tmp_path, tmp_path / "model")
     assert points > 6
     seen = set()
     for point in range(1, points + 1):

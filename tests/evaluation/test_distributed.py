@@ -1,10 +1,7 @@
-"""Two ranks under torchrun find what one process finds."""
-
-import subprocess
-import sys
-from pathlib import Path
+"""Two ranks find what one process finds."""
 
 import pytest
+from processes import run_ranks, script
 
 SCRIPT = """
 import sys
@@ -60,13 +57,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_two_ranks_equal_one_process(tmp_path):
-    script = tmp_path / "two_ranks.py"
-    script.write_text(SCRIPT)
-    torchrun = Path(sys.executable).with_name("torchrun")
-    done = subprocess.run(
-        [torchrun, "--standalone", "--nproc_per_node=2", script], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "rank 0 agrees" in done.stdout
-    assert "rank 1 agrees" in done.stdout
+def test_two_ranks_equal_one_process():
+    for rank, done in enumerate(run_ranks(script, SCRIPT)):
+        assert done.code == 0, done.err[-3000:]
+        assert f"rank {rank} agrees" in done.out

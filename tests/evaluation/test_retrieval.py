@@ -78,7 +78,7 @@ def test_bad_requests_are_refused(data):
         retrieve(vectors, labels, k=0)
     with pytest.raises(OptionError, match="bins must be 1 or more"):
         precision_recall_curve(vectors, labels, bins=0)
-    with pytest.raises(InputError, match=r"queries must lie in 0\.\.39, got 40"):
+    with pytest.raises(InputError, match=r"queries must be in 0\.\.39, got 40"):
         retrieve(vectors, labels, k=1, queries=[40])
     with pytest.raises(InputError, match="list of indices"):
         retrieve(vectors, labels, k=1, queries=[0.5])

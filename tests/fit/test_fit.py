@@ -175,7 +175,7 @@ def test_a_level_that_says_nothing_is_noted(photos, tmp_path):
     )
     path = Manifest(table, levels=manifest.levels, root=manifest.root).write(tmp_path / "own.parquet")
     found = fit(path, tmp_path / "out", FitOptions(train="head", overrides=TINY))
-    assert any("level kind says nothing in test" in note for note in found.notes)
+    assert any("level kind adds nothing in test" in note for note in found.notes)
 
 
 def _one_class(folder):
@@ -229,7 +229,7 @@ def test_places_that_cannot_be_used_are_one_line(photos, tmp_path):
         fit(tmp_path / "none", tmp_path / "out")
     with pytest.raises(DataError, match="inside of"):
         fit(photos, photos / "out")
-    with pytest.raises(DataError, match="is not of `happier fit`"):
+    with pytest.raises(DataError, match="was not written by `happier fit`"):
         fit(photos, photos)
     with pytest.raises(happier.HappierError, match="train must be head or all"):
         fit(photos, tmp_path / "out", FitOptions(train="tail"))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
+from processes import run_ranks, script
 
 from happier.errors import InputError, OptionError
 from happier.losses import CrossBatchMemory, HAPLoss, HAPPIERLoss, gather_across_ranks
@@ -114,21 +112,10 @@ _RANK = """
 
 
 @pytest.mark.slow
-def test_two_ranks_have_the_gradient_of_one(tmp_path):
-    script = tmp_path / "rank.py"
-    script.write_text(textwrap.dedent(_RANK))
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node=2",
-        str(script),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("same") == 2
+def test_two_ranks_have_the_gradient_of_one():
+    for done in run_ranks(script, textwrap.dedent(_RANK)):
+        assert done.code == 0, done.err
+        assert "same" in done.out
 
 
 @pytest.mark.slow

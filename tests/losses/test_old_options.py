@@ -63,7 +63,7 @@ def test_numbers_of_the_surrogate(make, expected, message):
         (lambda: HAPPIERLoss(3, 4, surrogate="sigmoid", rho=3.0), "has tau only, got rho"),
         (lambda: HAPPIERLoss(3, 4, surrogate="sigmoyd"), "did you mean 'sigmoid'"),
         (lambda: HAPLoss(tau=0.0), "tau must be"),
-        (lambda: HAPLoss(tau=0.5, surrogate=StepSurrogate()), "tau has no effect beside surrogate="),
+        (lambda: HAPLoss(tau=0.5, surrogate=StepSurrogate()), "tau has no effect together with surrogate="),
     ],
 )
 def test_old_keywords_are_checked(make, message):

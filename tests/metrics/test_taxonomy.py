@@ -64,7 +64,7 @@ def test_counts_names_and_parents():
         (
             [[0, -1, 4]],
             None,
-            r"labels\[0\] is \[0, -1, 4\]: the known label at level 3 stands below an unknown",
+            r"labels\[0\] is \[0, -1, 4\]: the known label at level 3 is below an unknown",
         ),
         ([[0], [-2]], None, r"labels\[1, 0\] is -2"),
         ([[0.5]], None, "must be integers, got dtype float64"),

@@ -26,7 +26,7 @@ _started: list[subprocess.Popen] = []
 
 
 class NotInstallableError(Exception):
-    """The server cannot be had on this machine."""
+    """The server is not available on this machine."""
 
 
 def install() -> Path:

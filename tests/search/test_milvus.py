@@ -162,7 +162,7 @@ def test_a_file_in_use_by_another_process_is_named(tmp_path):
     with (uri / "LOCK").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         manifest, vectors = images(range(10))
-        with pytest.raises(SearchError, match="another process uses it"):
+        with pytest.raises(SearchError, match="another process is using it"):
             Index.build(
                 directory, manifest, vectors, fingerprint=MODEL, engine="milvus", options={"uri": str(uri)}
             )

@@ -189,7 +189,7 @@ def test_a_model_that_was_replaced_is_not_mistaken_for_a_damaged_one(tmp_path):
         )
         if not overwrite:
             reader = built
-    with pytest.raises(SearchError, match="was replaced since it was opened"):
+    with pytest.raises(SearchError, match="has been replaced since it was opened"):
         reader.encoder()
     assert names(directory) == {"index.json", ".lock", "items-2.parquet", "vectors-2.f32", "model-2"}
 
@@ -206,10 +206,10 @@ def test_leftovers_of_earlier_versions_go(tmp_path):
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "run" / "model").mkdir(parents=True)
-    with pytest.raises(SearchError, match="it is not an index"):
+    with pytest.raises(SearchError, match="is not an index"):
         change("build", str(tmp_path / "run"))
     (tmp_path / "file").write_text("text")
-    with pytest.raises(SearchError, match="it is not an index"):
+    with pytest.raises(SearchError, match="is not an index"):
         change("build", str(tmp_path / "file"))
     assert (tmp_path / "run" / "model").is_dir()
     with pytest.raises(SearchError, match="no index at"):

@@ -62,7 +62,7 @@ def test_who_waits_says_for_whom(tmp_path, caplog):
 
     child = fork(hold)
     holding.wait()
-    with pytest.raises(BusyError, match=f"is being changed by process {child} on .*; run it again when"):  # noqa: SIM117
+    with pytest.raises(BusyError, match=f"is being changed by process {child} on .*; try again when"):  # noqa: SIM117
         with locked(tmp_path, wait=False):
             pytest.fail("the lock is held")
     threading.Timer(0.2, finish.open).start()

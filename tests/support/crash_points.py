@@ -1,68 +1,63 @@
-"""Kill a child at its n-th fsync, rename or unlink, for every n: ``crash_points.py embed|save FOLDER``.
-
-FOLDER holds ``old/``, the state before; each child works in a copy of it, ``<n>/``. Children are forked
-from a process that has loaded everything and computed nothing: torch's threads do not survive a fork.
-"""
+"""Kill a process at its n-th fsync, rename or unlink, for every n."""
 
 import os
 import shutil
 import signal
-import sys
-from pathlib import Path
 
 import torch
-
-from happier import Encoder
-from happier.data import Manifest
-from happier.encoder import embeddings, export, pretrained  # noqa: F401 - imported before the first fork
+from processes import run_fresh
 
 CALLS = ("fsync", "rename", "replace", "unlink")
 
 
-def embed(encoder, folder, state):
-    encoder.embed_manifest(Manifest.read(folder / "new.parquet"), state)
+def kill_everywhere(operation, folder, *arguments):
+    """Kill an operation at each of its changes, in a fresh process each time; how many there are, and one.
+
+    Args:
+        operation: a function of an importable module, called with a copy of ``folder/old``, which is
+            ``folder/<n>`` for the n-th change, and the arguments.
+        folder: holds ``old``, the state before.
+        arguments: further ones.
+    """
+    for limit in range(1, 1000):
+        state = folder / str(limit)
+        shutil.copytree(folder / "old", state)
+        done = run_fresh(until_killed, limit, operation, state, *arguments)
+        if done.code == 0:
+            return limit
+        assert done.code == -signal.SIGKILL, done.err
+    raise AssertionError("it never ended")
 
 
-def save(encoder, folder, state):
-    encoder.save_pretrained(state)
-
-
-def kill_at(limit):
+def until_killed(limit, operation, *arguments):
+    torch.set_num_threads(1)
     done = 0
 
     def counted(real):
-        def call(*arguments, **options):
+        def call(*words, **options):
             nonlocal done
             done += 1
             if done == limit:
                 os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **options)
+            return real(*words, **options)
 
         return call
 
     for name in CALLS:
         setattr(os, name, counted(getattr(os, name)))
+    operation(*arguments)
 
 
-def main():
-    operation, folder = globals()[sys.argv[1]], Path(sys.argv[2])
-    torch.set_num_threads(1)
-    encoder = Encoder.from_pretrained(folder / "model")
-    for limit in range(1, 1000):
-        state = folder / str(limit)
-        shutil.copytree(folder / "old", state)
-        child = os.fork()
-        if child == 0:
-            kill_at(limit)
-            operation(encoder, folder, state)
-            os._exit(0)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if code == 0:
-            print(limit)
-            return
-        assert code == -signal.SIGKILL, code
-    raise AssertionError("it never ended")
+def embed(state, model, manifest):
+    """An operation: embed a manifest's images into a directory."""
+    from happier import Encoder
+    from happier.data import Manifest
+
+    Encoder.from_pretrained(model).embed_manifest(Manifest.read(manifest), state)
 
 
-if __name__ == "__main__":
-    main()
+def save(state, model):
+    """An operation: save a model over another."""
+    from happier import Encoder
+
+    Encoder.from_pretrained(model).save_pretrained(state)

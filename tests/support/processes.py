@@ -1,11 +1,44 @@
-"""Forks of a test that run one function and are waited for."""
+"""Processes of a test: forks of itself, and fresh ones, which have imported everything and computed nothing.
 
+A new interpreter takes seconds to import torch, and a fork of the test has whatever the test computed. So
+fresh processes are forked from a server, which `multiprocessing` starts when the first one is needed.
+"""
+
+import multiprocessing
 import os
 import signal
+import socket
 import sys
 import tempfile
 import traceback
 from pathlib import Path
+from typing import NamedTuple
+
+FRESH = multiprocessing.get_context("forkserver")
+# What training and the other commands import, some of it only when it is used.
+FRESH.set_forkserver_preload(
+    [
+        "happier.cli",
+        "happier.training.loop",
+        "happier.training.compose",
+        "happier.runs.comparison",
+        "happier.losses._kernel",
+        "torchvision.transforms.v2",
+        "timm.models",
+        "PIL.Image",
+        "pyarrow.parquet",
+        "safetensors.torch",
+        "huggingface_hub",
+    ]
+)
+
+
+class Outcome(NamedTuple):
+    """How a process ended; a signal counts as its negative number."""
+
+    code: int
+    out: str
+    err: str
 
 
 def fork(function, *arguments):
@@ -44,9 +77,9 @@ class Gate:
 
 
 def run_command(*words, output=None):
-    """Run the command line in a fork, as its own process would: exit code, standard output, standard error.
+    """Run the command line in a fork of the test, patches included; ``output`` replaces the standard output.
 
-    Everything is imported once, here; and nothing is computed in this process, whose threads no fork has.
+    Nothing may have been computed in this process, whose threads no fork has.
     """
     import happier.cli
 
@@ -54,30 +87,106 @@ def run_command(*words, output=None):
         out, err = Path(folder) / "out", Path(folder) / "err"
         child = os.fork()
         if child == 0:
-            _become_command(words, output or out, err, happier.cli.main)
-        code = exit_code(child)
-        return code, "" if output else out.read_text(errors="replace"), err.read_text(errors="replace")
+            code = 1
+            try:
+                _redirect(output or out, err)
+                code = _exit_code_of(happier.cli.main, words)
+            finally:
+                os._exit(code)
+        return Outcome(exit_code(child), "" if output else out.read_text(errors="replace"), err.read_text())
 
 
-def _become_command(words, out, err, main):
+class FreshProcess:
+    """A function of an importable module that runs in a fresh process.
+
+    Args:
+        function: what to run.
+        arguments: of the function.
+        cwd: working directory.
+        environment: variables in addition to those of this process.
+    """
+
+    def __init__(self, function, *arguments, cwd=None, environment=None):
+        self._folder = tempfile.TemporaryDirectory()
+        place, variables = Path(self._folder.name), {**os.environ, **(environment or {})}
+        self._process = FRESH.Process(
+            target=_become, args=(function, arguments, cwd or Path.cwd(), variables, place)
+        )
+        self._process.start()
+
+    def wait(self):
+        """Wait for its end."""
+        self._process.join()
+        code = self._process.exitcode
+        self._process.close()
+        with self._folder as place:
+            texts = [(Path(place) / name).read_text(errors="replace") for name in ("out", "err")]
+        return Outcome(code, *texts)
+
+
+def run_fresh(function, *arguments, **options):
+    """The outcome of a `FreshProcess`."""
+    return FreshProcess(function, *arguments, **options).wait()
+
+
+def run_fresh_command(*words, **options):
+    """The outcome of the command line in a `FreshProcess`."""
+    return run_fresh(command, [str(word) for word in words], **options)
+
+
+def run_ranks(function, *arguments, ranks=2, **options):
+    """The outcome of each of several `FreshProcess`, started as torchrun starts its ranks."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"TORCHELASTIC_RUN_ID": "test", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": "0"}
+    own = [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+    started = [FreshProcess(function, *arguments, environment=each, **options) for each in own]
+    return [process.wait() for process in started]
+
+
+def script(text, *arguments):
+    """Run the text of a script."""
+    sys.argv = ["script", *map(str, arguments)]
+    exec(compile(text, "script", "exec"), {"__name__": "__main__"})
+
+
+def command(words):
+    """Run the command line, and end as it does."""
+    import happier.cli
+
+    sys.exit(_exit_code_of(happier.cli.main, words))
+
+
+def _become(function, arguments, cwd, environment, place):
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(cwd)
+    _redirect(place / "out", place / "err")
+    function(*arguments)
+
+
+def _redirect(out, err):
+    for descriptor, place in ((1, out), (2, err)):
+        if not isinstance(place, int):
+            place = os.open(place, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(place, descriptor)
+    # What pytest put in their place belongs to the test.
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+
+
+def _exit_code_of(main, words):
+    """The exit code that Python would end with; it prints what Python would."""
+    sys.argv = ["happier", *map(str, words)]
     code = 1
     try:
-        for descriptor, place in ((1, out), (2, err)):
-            if not isinstance(place, int):
-                place = os.open(place, os.O_WRONLY | os.O_CREAT, 0o600)
-            os.dup2(place, descriptor)
-        # What pytest put in their place belongs to the test.
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
-        sys.argv = ["happier", *map(str, words)]
-        try:
-            main()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:  # noqa: BLE001 - what Python itself prints
-            traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(code)
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - what Python itself prints
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code

@@ -1,17 +1,18 @@
 """What a run learnt and logged, and runs that are killed."""
 
 import json
-import subprocess
-import sys
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import torch
+from processes import run_fresh
 
+from happier.training import loop
 from happier.training.checkpoint import read_checkpoint
-from happier.training.config import flatten
-
-KILLED_RUNS = Path(__file__).parents[1] / "training" / "killed_runs.py"
+from happier.training.compose import compose
+from happier.training.config import TrainConfig, flatten
 
 
 def weights_of(run: Path) -> dict[str, Any]:
@@ -33,8 +34,41 @@ def lines(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def kill_at(places: list[str], overrides: list[str]) -> list[str]:
-    """Start the run once for each place and kill -9 it there; what became of each."""
-    command = [sys.executable, str(KILLED_RUNS), *places, "--", *overrides]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()
+def kill_at(places: list[str], overrides: list[str]) -> list[int]:
+    """Start the run once for each place, in a fresh process, and kill -9 it there; the exit code of each.
+
+    Args:
+        places: ``STEP:WHERE``: WHERE is ``step`` (before that step of the process), ``save`` (while the first
+            checkpoint after it is written), or ``end`` (not killed at all).
+        overrides: of ``happier train``.
+    """
+    config = compose(overrides)
+    codes = []
+    for place in places:
+        step, where = place.split(":")
+        done = run_fresh(train_until_killed, config, int(step), where)
+        assert done.code in (0, -signal.SIGKILL), done.err
+        codes.append(done.code)
+    return codes
+
+
+def train_until_killed(config: TrainConfig, step: int, where: str) -> None:
+    """Train, and kill the process at a place of `kill_at`."""
+    torch.set_num_threads(1)
+    calls = 0
+    real_gradient, real_fsync = loop.batch_gradient, os.fsync
+
+    def gradient(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if where == "step" and calls == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real_gradient(*arguments, **options)
+
+    def fsync(descriptor: int) -> None:
+        if where == "save" and calls >= step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real_fsync(descriptor)
+
+    loop.batch_gradient, os.fsync = gradient, fsync  # type: ignore[assignment]
+    loop.train(config)

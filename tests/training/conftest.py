@@ -1,8 +1,4 @@
-"""A small data set with held-out classes, and commands as a user would give them."""
-
-import os
-import subprocess
-import sys
+"""A small data set with held-out classes."""
 
 import pytest
 from shapes import make_shapes
@@ -31,19 +27,3 @@ def small(shapes):
         "evaluation.every=0",
         "data.workers=0",
     ]
-
-
-@pytest.fixture
-def happier(tmp_path):
-    """Run the command in a process of its own."""
-
-    def run(*arguments, launcher=(), check=True, **options):
-        command = [sys.executable, *launcher, "-m", "happier", *map(str, arguments)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, text=True, capture_output=True, **options
-        )
-        assert not check or done.returncode == 0, done.stderr
-        return done
-
-    return run

@@ -4,14 +4,14 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
+from processes import run_fresh_command
 from safetensors.torch import load_file
 from training_runs import assert_same, kill_at, lines, weights_of
 
@@ -128,11 +128,11 @@ RESUMED = {
 def test_killed_at_any_step_a_run_ends_with_the_same_bits(name, small, tmp_path):
     options = [*small, "training.checkpoint_steps=2", *RESUMED[name]]
     # Each in a process that has computed nothing before.
-    assert kill_at(["0:end"], [*options, f"run={tmp_path / 'whole'}"]) == ["0:end 0"]
+    assert kill_at(["0:end"], [*options, f"run={tmp_path / 'whole'}"]) == [0]
     killed = [*options, f"run={tmp_path / 'killed'}"]
     # At the start, in an epoch, between epochs, twice at the same place, while a checkpoint is written.
     places = ["1:step", "4:step", "2:save", "3:step", "3:step", "1:save"]
-    assert kill_at([*places, "0:end"], killed) == [*(f"{place} -9" for place in places), "0:end 0"]
+    assert kill_at([*places, "0:end"], killed) == [*(-9 for _ in places), 0]
     assert_same(weights_of(tmp_path / "whole"), weights_of(tmp_path / "killed"))
     whole, again = lines(tmp_path / "whole"), lines(tmp_path / "killed")
     for line in (*whole, *again):
@@ -226,11 +226,10 @@ def test_a_manifest_with_a_test_row_less_is_refused(stored, shapes, tmp_path):
 def test_a_second_trainer_in_the_same_directory_is_refused(stored, trained):
     config, _ = stored
     with locked(config.run_dir):
-        command = [sys.executable, "-m", "happier", "train", *trained[0], f"run={config.run}"]
-        done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert f"is being changed by process {os.getpid()}" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+        done = run_fresh_command("train", *trained[0], f"run={config.run}")
+    assert done.code == 2
+    assert f"is being changed by process {os.getpid()}" in done.err
+    assert len(done.err.splitlines()) == 1
     assert train(config).steps == 3
 
 
@@ -293,19 +292,20 @@ def test_a_directory_that_cannot_be_made_is_one_line(trained, tmp_path):
         train(compose([*trained[0], f"run={tmp_path}/{'x' * 300}"]))
 
 
-def test_a_disk_that_is_full_when_the_model_is_saved_is_one_line(trained, tmp_path):
-    config = compose([*trained[0], f"run={tmp_path}/run", "training.log_every=100"])
+@contextmanager
+def full_disk():
+    """Yield a function: from its call to the end of the block no file may grow beyond so many bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def fill_the_disk(done, total):
-        if done == total:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-
     try:
-        with pytest.raises(HappierError, match=r"cannot write .* the last checkpoint is intact"):
-            train(config, progress=fill_the_disk)
+        yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_is_full_when_the_model_is_saved_is_one_line(trained, tmp_path):
+    config = compose([*trained[0], f"run={tmp_path}/run", "training.log_every=100"])
+    with full_disk() as fill, pytest.raises(HappierError, match=r"cannot .* the last checkpoint is intact"):
+        train(config, progress=lambda done, total: fill(100_000) if done == total else None)
     assert train(config).steps == 3
 
 
@@ -342,7 +342,7 @@ def test_warm_up_holds_the_backbone(small, tmp_path):
     start = happier.Encoder(
         "test_resnet", dim=config.model.dim, transform="small", image_size=32, freeze_batch_norm=True
     ).state_dict()
-    assert kill_at(["4:step"], [*options, f"run={tmp_path}/run"]) == ["4:step -9"]
+    assert kill_at(["4:step"], [*options, f"run={tmp_path}/run"]) == [-9]
     after = weights_of(tmp_path / "run")
     assert torch.equal(after["encoder.backbone.conv1.0.weight"], start["backbone.conv1.0.weight"])
     assert not torch.equal(after["encoder.head.weight"], start["head.weight"])
@@ -361,19 +361,10 @@ def test_the_split_that_is_watched_must_be_there(small, tmp_path):
         train(compose([*small, f"run={tmp_path}/run", "evaluation.every=1", "evaluation.split=val"]))
 
 
-def test_a_full_disk_is_told(small, tmp_path):
+def test_a_full_disk_is_one_line(small, tmp_path):
     config = compose([*small, f"run={tmp_path}/run", "training.log_every=1", "training.checkpoint_steps=100"])
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def fill_the_disk(done, _):
-        if done == 3:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (400, hard))
-
-    try:
-        with pytest.raises(TrainingError, match=r"cannot write .* free some space"):
-            train(config, progress=fill_the_disk)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk() as fill, pytest.raises(TrainingError, match=r"cannot write .* free some space"):
+        train(config, progress=lambda done, _: fill(400) if done == 3 else None)
 
 
 def test_several_test_sets_are_averaged(shapes, small, tmp_path):

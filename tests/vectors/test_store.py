@@ -11,14 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from crash_points import embed, kill_everywhere
 from noise import write_noise
+from processes import command, run_fresh, run_ranks, script
 
 from happier import Encoder
 from happier.encoder import Embeddings, keep_embeddings
 from happier.errors import CheckpointError, DataError, ImageError
 
 HERE = Path(__file__).parent
-SUPPORT = HERE.parent / "support"
 
 
 @pytest.fixture
@@ -232,13 +233,7 @@ def test_a_kill_at_any_point_leaves_the_old_vectors_or_the_new(encoder, manifest
     old, new = manifest.take(range(6)), manifest.take([7, 1, 9])
     encoder.embed_manifest(old, folder / "old")
     new.write(folder / "new.parquet")
-    done = subprocess.run(
-        [sys.executable, SUPPORT / "crash_points.py", "embed", folder],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    points = int(done.stdout)
+    points = kill_everywhere(embed, folder, folder / "model", folder / "new.parquet")
     assert points > 8
     expected = {len(part): encoder.embed(part.files()) for part in (old, new)}
     seen = set()
@@ -353,15 +348,10 @@ def test_no_space_is_one_line(encoder, manifest, tmp_path, command):
         "save": (1000, ["save"]),
         "export": (1000, ["export", "model", "full"]),
     }[command]
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(limit), *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2, done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert "full" in done.stderr
+    done = run_fresh(script, FULL_DISK, limit, *arguments, cwd=tmp_path)
+    assert done.code == 2, done.err
+    assert len(done.err.splitlines()) == 1
+    assert "full" in done.err
     left = tmp_path / "full"
     assert not left.exists() or {path.name for path in left.iterdir()} <= {".lock"}
 
@@ -370,15 +360,14 @@ def test_no_space_is_one_line(encoder, manifest, tmp_path, command):
 def test_two_ranks_share_the_images(encoder, manifest, tmp_path):
     encoder.save_pretrained(tmp_path / "model")
     manifest.write(tmp_path / "manifest.parquet")
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "happier"]
-    command = [sys.executable, *launcher, "embed", "model", "manifest.parquet", "-o", "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("11 vectors") == 1
+    words = ["embed", "model", "manifest.parquet", "-o", "out"]
+    first, second = run_ranks(command, words, cwd=tmp_path)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert (first.out + second.out).count("11 vectors") == 1
     assert same_vectors(Embeddings.read(tmp_path / "out").vectors, encoder.embed(manifest.files()))
     manifest.files()[9].write_bytes(b"not an image")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode != 0
-    assert "9.png" in done.stderr
+    for done in run_ranks(command, words, cwd=tmp_path):
+        assert done.code == 2
+        assert "9.png" in done.err
     assert len(Embeddings.read(tmp_path / "out").vectors) == 11
     assert not list((tmp_path / "out").glob(".*.part"))

@@ -264,7 +264,7 @@ def bench_serve(
     console = Console()
     console.print(table)
     console.print(
-        f"{load.rate:,.0f} requests/s, {load.errors} errors, {load.busy} told to wait; "
+        f"{load.rate:,.0f} requests/s, {load.errors} errors, {load.busy} rejected as busy; "
         f"memory {load.memory[0]:,.0f} to {load.memory[-1]:,.0f} MiB, {load.growth:+,.1f} in the second half"
     )
 

@@ -159,7 +159,7 @@ def check_data(
     fix: Annotated[
         bool, typer.Option("--fix", help="Write a cleaned manifest beside it, named NAME.fixed.")
     ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Let notes count as faults.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat notes as errors.")] = False,
     workers: Annotated[int | None, typer.Option(help="Threads that decode (default: one per core).")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -200,7 +200,7 @@ def check_data(
         if fix:
             _print_fixed(report, fixed)
         _show(table, manifest)
-        typer.echo("something is wrong" if wrong else "nothing wrong")
+        typer.echo("problems were found" if wrong else "no problems found")
     sys.exit(1 if wrong else 0)
 
 
@@ -403,7 +403,7 @@ def _print_comparison(found: TreeComparison, as_json: bool) -> None:
 
 def _print_findings(report: CheckReport) -> None:
     for finding in report.findings:
-        typer.echo(f"{'fault' if finding.fault else 'note'}: {len(finding.rows)} {finding.message}")
+        typer.echo(f"{'error' if finding.fault else 'note'}: {len(finding.rows)} {finding.message}")
         for example in finding.examples:
             typer.echo(f"    {example}")
 

@@ -18,7 +18,7 @@ def demo(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Directory to write. [default: runs/demo]")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of all trainings.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all trainings.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     data: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:

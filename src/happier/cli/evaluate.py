@@ -41,7 +41,7 @@ def evaluate(
     resamples: Annotated[
         int, typer.Option(help="Resamples of the finest classes, for the intervals; 0 for none.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the resampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
     batch_size: BatchSize = 64,
 ) -> None:
     """Evaluate a run: H-AP, ASI, NDCG, AP and recall at every level, and how severe its mistakes are.

@@ -36,7 +36,7 @@ def fit(
         ),
     ] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Fine-tune, on a GPU or not at all.")] = False,
-    seed: Annotated[int, typer.Option(help="Of all trainings.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all trainings.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Make a model of your own images, see what it is good for, and search with it.

@@ -59,7 +59,7 @@ def index(
     ] = None,
     split: Annotated[list[str] | None, typer.Option(help="Only rows of this split; may be repeated.")] = None,
     add: Annotated[bool, typer.Option("--add", help="Add the images that the index lacks.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an index that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")] = False,
     batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 64,
     workers: Annotated[int, typer.Option(help="Processes that decode images.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,

@@ -26,7 +26,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     figures: Annotated[bool, typer.Option(help="Also write each figure as PNG, SVG and PDF.")] = True,
-    seed: Annotated[int, typer.Option(help="Of examples, map and intervals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of examples, map and intervals.")] = 0,
     resamples: Annotated[
         int, typer.Option(help="Resamples of the finest classes, for the intervals.")
     ] = 1000,
@@ -51,8 +51,8 @@ def report(
     check_number(1 + len(others))  # before anything is embedded
     if len(names) > len(others):
         raise OptionError(
-            f"--against-name is given {len(names)} times, --against {len(others)}: each names the run that "
-            "--against gives in its place"
+            f"--against-name is given {len(names)} times but --against {len(others)} times: "
+            "each name belongs to one --against, in the same order"
         )
     if output is None:
         if not Path(run).is_dir():

@@ -24,10 +24,10 @@ def serve(
         str | None, typer.Option(envvar="HAPPIER_TOKEN", help="The token, instead of a random one.")
     ] = None,
     images: Annotated[
-        list[Path] | None, typer.Option(help="A further folder that images may be in; may be repeated.")
+        list[Path] | None, typer.Option(help="Another folder that images may be in; may be repeated.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A further name the server is called by; may be repeated.")
+        list[str] | None, typer.Option(help="Another host name of the server; may be repeated.")
     ] = None,
 ) -> None:
     """Open an index as a page: search by image, browse the taxonomy, look at the worst mistakes.
@@ -39,5 +39,5 @@ def serve(
     access = access_for(host, token=token, allow_hosts=allow_host or ())
     explorer = open_explorer(index, against, images=images or ())
     server = ExplorerServer(explorer, host=host, port=port, access=access)
-    typer.echo(f"Exploring {index} at {server.link}    (API: {server.address}/docs, Ctrl-C ends it)")
+    typer.echo(f"Exploring {index} at {server.link}    (API: {server.address}/docs, Ctrl-C to stop)")
     server.run()

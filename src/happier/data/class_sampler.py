@@ -184,7 +184,7 @@ class ClassBatchSampler(Sampler[list[int]], ABC):
             if state.get(name) != value
         ]
         if differ:
-            raise OptionError(f"the state is of another sampler: {', '.join(differ)}")
+            raise OptionError(f"the state belongs to another sampler: {', '.join(differ)}")
         if not 0 <= state["done"] <= len(self):
             raise OptionError(f"the state has {state['done']} batches done of an epoch of {len(self)}")
         self._epoch, self._start, self._done = state["epoch"], state["done"], state["done"]

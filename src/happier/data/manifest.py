@@ -82,7 +82,7 @@ class Manifest:
         if faults:
             title = f"manifest {name!r}" if name else "manifest"
             lines = "\n".join(f"  - {fault}" for fault in faults)
-            raise ManifestError(f"{title} has {len(faults)} kind(s) of fault (row 1 is the first):\n{lines}")
+            raise ManifestError(f"{title} is invalid (row 1 is the first row):\n{lines}")
         self._codes = _codes(self.table, self.levels)
 
     @classmethod

@@ -54,7 +54,7 @@ def table_faults(
     keys = table[[name for name in ("path", "split", "set") if name in table.columns]]
     faults += _of_rows(
         keys.duplicated() & (path != ""),
-        "a path must stand once in its split",
+        "a path must be unique within its split",
         lambda row: f"{path[row]!r} again in {split[row]}",
     )
     if "id" in table.columns:
@@ -65,7 +65,7 @@ def table_faults(
         keys = table[[name for name in ("id", "split", "set") if name in table.columns]]
         faults += _of_rows(
             keys.duplicated() & (own != ""),
-            "an id must stand once in its split",
+            "an id must be unique within its split",
             lambda row: f"{own[row]!r} again in {split[row]}",
         )
     for level in levels:

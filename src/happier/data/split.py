@@ -157,7 +157,7 @@ class RepeatedLevel:
 
     def __str__(self) -> str:
         return (
-            f"level {self.level} says nothing in {self.split}: each of its classes has one {self.below}, so "
+            f"level {self.level} adds nothing in {self.split}: each of its classes has one {self.below}, so "
             "both levels give the same figures"
         )
 

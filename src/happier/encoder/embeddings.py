@@ -83,7 +83,7 @@ def embed_manifest(
 
     Raises:
         ImageError: an image cannot be read; the directory stays as it was.
-        DataError: `out_dir` is there and is something else.
+        DataError: `out_dir` exists and is something else.
     """
     model = _model(encoder, manifest, precision, backend)
     options = PassOptions(batch_size=batch_size, workers=workers)

@@ -288,7 +288,7 @@ class Encoder(nn.Module):
     def save_pretrained(self, directory: Path | str) -> Path:
         """Write ``model.safetensors``, ``model.json`` and a model card.
 
-        A model that is there is replaced as a whole: at any moment the old one or the new one loads.
+        An existing model is replaced as a whole: at any moment the old one or the new one loads.
 
         Raises:
             CheckpointError: the directory cannot be written to.

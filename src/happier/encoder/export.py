@@ -44,7 +44,7 @@ def export_module(module: nn.Module, size: int, path: Path, *, output: str, by_t
         size: side of the images.
         path: file to write.
         output: name of the result.
-        by_tracing: with torch's older exporter, which takes a second in the place of fifteen.
+        by_tracing: with torch's older exporter, which takes a second instead of fifteen.
     """
     with needs_extra("train"):
         import onnxscript  # noqa: F401 - what torch's exporter is built on

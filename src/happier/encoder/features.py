@@ -36,7 +36,7 @@ class Features:
     """What a backbone made of a manifest's images.
 
     Attributes:
-        vectors: float32 ``[N, F]``, mapped from disk where they stand there in order.
+        vectors: float32 ``[N, F]``, mapped from disk where they are stored in order.
         manifest: the rows, in the same order.
         fingerprint: of the backbone's weights; `Encoder.backbone_fingerprint`.
         views: the features ``[N, F]`` of augmented views of the same images.
@@ -74,7 +74,7 @@ class Features:
             )
         for start in range(0, len(vectors), 4096):
             if not np.isfinite(vectors[start : start + 4096]).all():
-                raise InputError(f"{path} holds values that are not finite, from row {start + 1} on")
+                raise InputError(f"{path} has values that are not finite, the first in row {start + 1} on")
         same = vectors if vectors.dtype == np.float32 else vectors.astype(np.float32)
         return cls(same, manifest, f"array {checksum(same)}")
 

@@ -1,4 +1,4 @@
-"""What stands between a backbone's features and the vectors: one linear layer, or a small network."""
+"""From a backbone's features to vectors: one linear layer, or a small network."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
     onnxruntime   CPU, fp32; the backbone exported once to ONNX and kept in the cache
     compile       torch.compile; worth its minutes of compiling for large sets
 
-``auto`` takes onnxruntime on a CPU, where the export is there or pays, else torch. Whatever computes is
+``auto`` takes onnxruntime on a CPU, where the export exists or is worth its time, else torch. A backend is
 compared with eager float32 on the first images: vectors that differ (cosine below 0.9999) are not used.
 """
 
@@ -35,7 +35,7 @@ BACKENDS: Final = ("auto", "torch", "onnxruntime", "compile")
 SAME_COSINE: Final = 0.9999
 # Exporting a network takes as long as some hundred images; below that it must be in the cache already.
 _WORTH_EXPORTING: Final = 256
-# Finding out whether it is there takes as long as a few images.
+# Finding out whether it exists takes as long as a few images.
 _WORTH_LOOKING: Final = 16
 _COMPARED: Final = 4
 Features = Callable[[Tensor], Tensor]
@@ -102,10 +102,10 @@ class _Compared:
         self.compared = True
         if cosine >= SAME_COSINE:
             return
-        what = f"the backend {self.name} gives other vectors than float32 (cosine {cosine:.6f})"
+        what = f"the backend {self.name} differs from float32 (cosine {cosine:.6f})"
         if self.required:
             raise OptionError(f"{what}; use backend torch")
-        log.warning("%s; torch computes instead", what)
+        log.warning("%s; using torch instead", what)
         self.fast = self.eager
 
 
@@ -147,7 +147,7 @@ def _onnxruntime(encoder: Encoder, *, required: bool) -> Features:
         what = f"onnxruntime cannot run {encoder.backbone_name} ({first_line(error)[:200]})"
         if required:
             raise OptionError(f"{what}; use backend torch") from error
-        log.warning("%s; torch computes", what)
+        log.warning("%s; using torch instead", what)
         return encoder.features
 
     def run(batch: Tensor) -> Tensor:

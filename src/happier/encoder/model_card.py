@@ -1,4 +1,4 @@
-"""The README that stands beside a saved model: what it is, how good, how to use it."""
+"""The README of a saved model: what it is, how good, how to use it."""
 
 from __future__ import annotations
 

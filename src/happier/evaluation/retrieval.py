@@ -232,5 +232,5 @@ def _check_queries(queries: Indices | None, number: int) -> IntArray:
     if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
         raise InputError(f"queries must be a list of indices, got shape {chosen.shape} of {chosen.dtype}")
     if chosen.size and (chosen.min() < 0 or chosen.max() >= number):
-        raise InputError(f"queries must lie in 0..{number - 1}, got {chosen.min()} to {chosen.max()}")
+        raise InputError(f"queries must be in 0..{number - 1}, got {chosen.min()} to {chosen.max()}")
     return chosen.astype(np.int64)

@@ -177,7 +177,7 @@ def check_confidence(confidence: float) -> None:
         OptionError: it is not between 0 and 1.
     """
     if not 0 < confidence < 1:
-        raise OptionError(f"confidence must lie between 0 and 1, got {confidence}")
+        raise OptionError(f"confidence must be between 0 and 1, got {confidence}")
 
 
 def _class_sums(values: FloatArray, defined: FloatArray, classes: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -8,7 +8,7 @@
     report/             index.html
     index/              for ``happier serve``
 
-Each part is made anew where what it is made of has changed, and only there.
+Each part is made again only where what it is made of has changed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class FitDirectory:
         return RunDirectory(self.path / loss if part == "head" else self.path / "tuned" / loss)
 
     def check(self) -> None:
-        """Refuse a place that holds something else.
+        """Fail where the place holds something else.
 
         Raises:
             DataError: it is a file, or a directory that is not of a fit.
@@ -89,7 +89,9 @@ class FitDirectory:
             entry.name != LOCK_FILE and not is_leftover(entry, self.record_file)
             for entry in self.path.iterdir()
         ):
-            raise DataError(f"{self.path} is there and is not of `happier fit`; choose another with -o")
+            raise DataError(
+                f"{self.path} exists and was not written by `happier fit`; choose another directory with -o"
+            )
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the lock of the directory."""

@@ -51,7 +51,7 @@ def fit(source: Path, out: Path, options: FitOptions | None = None, *, tell: Tel
 
     Args:
         source: a folder of images in class folders, or a manifest.
-        out: directory to write; a fit that is there is continued, and only what changed is made again.
+        out: directory to write; an existing fit is resumed, and only what changed is made again.
         options: how.
         tell: called with each stage, how far it is, and the time that is left for all of them.
 
@@ -64,7 +64,8 @@ def fit(source: Path, out: Path, options: FitOptions | None = None, *, tell: Tel
     directory.check()
     if source.is_dir() and directory.path.resolve().is_relative_to(source.resolve()):
         raise DataError(
-            f"{out} is inside of {source}: its pictures would become images; choose another with -o"
+            f"{out} is inside {source}, so its pictures would be taken as images; "
+            "choose another directory with -o"
         )
     configs = {
         (part, loss): training_config(directory, loss, part, options)

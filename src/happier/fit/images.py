@@ -38,7 +38,7 @@ class Prepared:
 
 
 def read_source(source: Path, levels: Sequence[str] | None = None) -> Manifest:
-    """The manifest of a folder of images, or a manifest that is there.
+    """The manifest of a folder of images, or an existing manifest.
 
     Raises:
         DataError: it is neither, or holds no images.

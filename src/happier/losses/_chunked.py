@@ -1,6 +1,6 @@
 """The ranking losses in plain torch on any device, with the closed-form gradient of the compiled form.
 
-Per query the items stand in order of falling level, so that positives come first. Some positives of some
+Per query the items are in order of falling level, so that positives come first. Some positives of some
 queries are ranked at a time, so that memory does not grow with the cube of the batch. All shapes are known
 from the shapes of the input: nothing waits for the device, and ``torch.compile(fullgraph=True)`` traces it.
 Comparisons are written as arithmetic (``clamp`` and ``sign`` of differences): selecting by masks costs
@@ -118,7 +118,7 @@ def _chunk_size(scores: torch.Tensor) -> int:
 def _rank(
     rows: _Rows, own: _Rows, positives: int, first: int, surrogate: Surrogate, *, graded: bool
 ) -> _Ranks:
-    """Ranks of the positives ``own``, which stand from column ``first`` on."""
+    """Ranks of the positives ``own``, which start at column ``first``."""
     if isinstance(surrogate, StepSurrogate):
         return _step_ranks(rows, own, rows.part(0, positives), surrogate, graded=graded)
     return _sigmoid_ranks(rows, own, first, surrogate, graded=graded)
@@ -139,7 +139,7 @@ def _step_ranks(rows: _Rows, own: _Rows, among: _Rows, p: StepSurrogate, *, grad
     if gap := p.line_offset - at_delta - p.start:
         down.add_(far, alpha=gap)
     rank = 1 + down.mul_(lower).sum(2)
-    # sigmoid' = sigmoid (1 - sigmoid) / tau stands still beyond delta, where the slope is rho.
+    # sigmoid' = sigmoid (1 - sigmoid) / tau is constant beyond delta, where the slope is rho.
     slopes = (sigmoid - sigmoid * sigmoid).div_(p.tau)
     slopes.add_(far, alpha=p.rho - at_delta * (1 - at_delta) / p.tau).mul_(lower)
     del lower, sigmoid, beyond, far

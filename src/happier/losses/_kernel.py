@@ -21,7 +21,7 @@ from numba import njit, prange
 
 from happier.losses._sum_kernel import pays, ranking_sums
 from happier.losses.objective import AP, NDCG, Objective
-from happier.losses.surrogate import StepSurrogate, Surrogate
+from happier.losses.surrogate import StepSurrogate, Surrogate, surrogate_numbers
 from happier.numba_cache import CACHE
 
 # Sums may be reordered (that is what makes them vector code); infinities must keep their meaning.
@@ -74,7 +74,7 @@ def ranking_kernel(
             objective.weights.contiguous().numpy(),
             objective.valid.numpy(),
             objective.cut_weights.contiguous().numpy(),
-            _parameters(surrogate),
+            np.array([*surrogate_numbers(surrogate), 0.0, 1.0]),
             problem,
             gradient.numpy() if gradient is not None else np.empty((s.shape[0], 0), dtype=s.dtype),
             values,
@@ -108,15 +108,6 @@ class _Problem(NamedTuple):
     hrank: bool
     share: float
     need_gradient: bool
-
-
-def _parameters(surrogate: Surrogate) -> np.ndarray[Any, np.dtype[np.float64]]:
-    if isinstance(surrogate, StepSurrogate):
-        p = surrogate
-        own = (p.tau, p.rho, p.delta, p.start, p.line_offset, p.gamma, p.nu, p.mu)
-    else:
-        own = (surrogate.tau, *(0.0,) * 7)
-    return np.array([*own, 0.0, 1.0])
 
 
 @_plain
@@ -248,6 +239,7 @@ def _ranked(
     return value, g
 
 
+# The same as in `_sum_kernel`: numba does not notice when a function of another file changes.
 @_plain
 def _objective(problem: _Problem, rank: float, graded: float, weight: float, cut_weights: Any) -> Any:
     """What one positive adds to the objective, and its derivatives by rank and hierarchical rank."""

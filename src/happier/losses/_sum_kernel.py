@@ -1,6 +1,6 @@
 """The ranking losses on the CPU for large batches: sums over sorted lists instead of over pairs.
 
-The items of a query stand in order of score. What each positive counts then splits into
+The items of a query are in order of score. What each positive counts then splits into
 
 1. steps and straight lines: differences of prefix sums of counts, weights and scores;
 2. the sigmoid over all items, ``sum_j sigmoid((s_j - s_k) / tau)``: the scores are cut into cells of width 2
@@ -29,7 +29,7 @@ import torch
 from numba import njit, prange
 
 from happier.losses.objective import AP, NDCG, Objective
-from happier.losses.surrogate import StepSurrogate, Surrogate
+from happier.losses.surrogate import StepSurrogate, Surrogate, surrogate_numbers
 from happier.numba_cache import CACHE
 
 REACH = 19
@@ -153,7 +153,7 @@ def ranking_sums(
         terms,
         sigmoid_table(_degree(scores)),
         need_gradient,
-        *_numbers(surrogate),
+        *surrogate_numbers(surrogate),
     )
     all_levels, weights = levels.contiguous().numpy(), objective.weights.contiguous().numpy()
     valid, cut_weights = objective.valid.numpy(), objective.cut_weights.contiguous().numpy()
@@ -168,14 +168,6 @@ def ranking_sums(
             values[part],
         )  # fmt: skip
     return torch.from_numpy(values), gradient
-
-
-def _numbers(surrogate: Surrogate) -> tuple[float, ...]:
-    if isinstance(surrogate, StepSurrogate):
-        p = surrogate
-        own = (p.tau, p.rho, p.delta, p.start, p.line_offset, p.gamma, p.nu, p.mu)
-        return tuple(float(value) for value in own)
-    return (float(surrogate.tau), *(0.0,) * 7)
 
 
 @_jit
@@ -300,6 +292,7 @@ def _chebyshev(u: Any, degree: int) -> Any:
     return basis
 
 
+# The same as in `_kernel`: numba does not notice when a function of another file changes.
 @_jit
 def _objective(problem: _Problem, rank: float, graded: float, weight: float, cut_weights: Any) -> Any:
     """What one positive adds to the objective, and its derivatives by rank and hierarchical rank."""

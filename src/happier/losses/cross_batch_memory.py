@@ -59,7 +59,7 @@ class CrossBatchMemory(RetrievalLoss):
         """The loss of a checked batch; in training its embeddings are then remembered."""
         if batch.references is not batch.embeddings or batch.mined is not None:
             raise InputError(
-                "CrossBatchMemory brings its own reference set: call it with embeddings and labels only"
+                "CrossBatchMemory has its own reference set: call it with embeddings and labels only"
             )
         embeddings, labels = batch.embeddings, batch.labels
         if self._embeddings is not None and self._labels is not None:

@@ -175,5 +175,7 @@ def _relevance(alpha: float, relevance: Relevance | None) -> Relevance:
     if relevance is None:
         return HierarchyRelevance(alpha)
     if alpha != 1.0:
-        raise OptionError(f"alpha={alpha} has no effect beside relevance={relevance!r}: give one of them")
+        raise OptionError(
+            f"alpha={alpha} has no effect together with relevance={relevance!r}: give one of them"
+        )
     return relevance

@@ -27,7 +27,7 @@ class HAPPIERLoss(RetrievalLoss):
 
     Relations: ``weight=0`` is `HAPLoss`, ``weight=1`` is `NormSoftmaxLoss`; ``alpha`` 5 (products) or 3
     (species) is the paper's HAPPIER_F; ``surrogate=SigmoidSurrogate(0.05)`` is
-    HAPPIER_S, with `SigmoidHAPLoss` in the place of the bound.
+    HAPPIER_S, with `SigmoidHAPLoss` instead of the bound.
 
     Args:
         num_classes: number of finest classes C; labels of the last column are 0..C-1.

@@ -60,7 +60,7 @@ def ranking_loss(
 def _default_engine(scores: torch.Tensor) -> str:
     if scores.device.type == "cpu":
         return "kernel"
-    # Triton computes in float32; what is being compiled shall stay one graph.
+    # Triton computes in float32; what is being compiled must stay one graph.
     fits = scores.dtype == torch.float32 and not torch.compiler.is_compiling()
     return _TRITON_OR_TORCH if scores.device.type == "cuda" and fits else "torch"
 

@@ -141,15 +141,15 @@ def _checked(
     if references is None or references is embeddings:
         if reference_labels is not None and reference_labels is not labels and references is None:
             raise InputError(
-                "ref_labels came without ref_embeddings: give both, or none for the batch itself"
+                "ref_labels were given without ref_embeddings: give both, or neither for the batch itself"
             )
         if own is not None:
-            raise InputError("query_positions are places in a reference set: give ref_embeddings with them")
+            raise InputError("query_positions are positions in a reference set: they need ref_embeddings")
         own = torch.arange(len(vectors), device=vectors.device)
         others, other_rows = vectors, rows
     else:
         if reference_labels is None:
-            raise InputError("ref_embeddings came without ref_labels: give both")
+            raise InputError("ref_embeddings were given without ref_labels: give both")
         others, other_rows = _checked_rows(references, reference_labels, "ref_embeddings", "ref_labels")
         if others.shape[1] != vectors.shape[1] or other_rows.shape[1] != rows.shape[1]:
             raise InputError(
@@ -162,7 +162,7 @@ def _checked(
             own = torch.as_tensor(own, device=vectors.device)
             if own.shape != (len(vectors),):
                 raise InputError(
-                    f"query_positions must be one place for each of the {len(vectors)} queries, "
+                    f"query_positions must be one position for each of the {len(vectors)} queries, "
                     f"got shape {tuple(own.shape)}"
                 )
     if indices is not None and len(indices) not in (3, 4):

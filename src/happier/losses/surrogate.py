@@ -97,6 +97,20 @@ class SigmoidSurrogate:
 
 Surrogate = StepSurrogate | SigmoidSurrogate
 
+
+def surrogate_numbers(surrogate: Surrogate) -> tuple[float, ...]:
+    """Tau, rho, delta, start, offset, gamma, nu, mu, for compiled code; a sigmoid has tau, and zeros.
+
+    >>> surrogate_numbers(SigmoidSurrogate(0.05))[:2]
+    (0.05, 0.0)
+    """
+    if isinstance(surrogate, StepSurrogate):
+        p = surrogate
+        own = (p.tau, p.rho, p.delta, p.start, p.line_offset, p.gamma, p.nu, p.mu)
+        return tuple(float(value) for value in own)
+    return (float(surrogate.tau), *(0.0,) * 7)
+
+
 STEP_PRESETS: Final = {
     # The paper's text.
     "paper": StepSurrogate(),
@@ -138,7 +152,9 @@ def choose_surrogate(surrogate: Surrogate | None, preset: str) -> Surrogate:
             f"surrogate must be a StepSurrogate or a SigmoidSurrogate, got {type(surrogate).__name__}"
         )
     if preset != "paper":
-        raise OptionError(f"preset={preset!r} has no effect beside surrogate={surrogate!r}: give one of them")
+        raise OptionError(
+            f"preset={preset!r} has no effect together with surrogate={surrogate!r}: give one of them"
+        )
     return surrogate
 
 
@@ -166,7 +182,7 @@ def surrogate_from_options(
     }
     if isinstance(surrogate, Surrogate):
         if changed := [name for name in given if name != "tau" or given[name] != plain.tau]:
-            raise OptionError(f"{', '.join(changed)} has no effect beside surrogate={surrogate!r}")
+            raise OptionError(f"{', '.join(changed)} has no effect together with surrogate={surrogate!r}")
         return choose_surrogate(surrogate, preset)
     if surrogate in (None, "step"):
         return step_surrogate(preset, **values)

@@ -94,7 +94,7 @@ class TripletLoss(RetrievalLoss):
         anchors, positives, negatives = mined
         if batch.own is None:
             return anchors, positives, negatives
-        keep = batch.own[anchors] != positives  # nobody is his own positive
+        keep = batch.own[anchors] != positives  # an item is not its own positive
         return anchors[keep], positives[keep], negatives[keep]
 
     def extra_repr(self) -> str:

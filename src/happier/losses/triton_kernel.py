@@ -2,14 +2,14 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 """The ranking losses on a GPU: value and closed-form gradient of each query by two Triton kernels.
 
-Per query the items stand in order of falling level, so that positives come first. `_rank_kernel` takes a
+Per query the items are in order of falling level, so that positives come first. `_rank_kernel` takes a
 block of positives ``k`` of one query and passes over all items ``j`` once: it sums rank, hierarchical rank
 and their slopes by the score of ``k``, and stores what ``k`` adds to the objective and the derivatives by
 both ranks. `_gradient_kernel` takes a block of items ``j`` and passes over the positives: it sums the slopes
 by the score of ``j``, weighted with those derivatives. Memory is a few numbers for each pair of query and
 item; nothing waits for the device, and there are no atomic additions, so that results repeat bit by bit.
 
-Triton runs the same functions without a GPU when ``TRITON_INTERPRET=1`` stands in the environment. Its
+Triton runs the same functions without a GPU when ``TRITON_INTERPRET=1`` is set in the environment. Its
 functions have no annotations but ``constexpr``: it would read others as values.
 """
 
@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 
 from happier.losses.objective import Objective
-from happier.losses.surrogate import StepSurrogate, Surrogate
+from happier.losses.surrogate import StepSurrogate, Surrogate, surrogate_numbers
 
 # Positives and items that one program holds at a time.
 BLOCK_POSITIVES = 16
@@ -62,7 +62,8 @@ def ranking_triton(
         "BLOCK_J": BLOCK_ITEMS,
         "num_warps": WARPS,
     }
-    numbers = _numbers(surrogate)
+    tau, *others = surrogate_numbers(surrogate)
+    numbers = (1 / tau, *others)
     cuts = objective.cuts.float()
     cut_weights = objective.cut_weights.float().contiguous()
     blocks = (queries, triton.cdiv(items, BLOCK_POSITIVES))
@@ -82,14 +83,6 @@ def ranking_triton(
     # The loss falls as the objective grows: hence the minus.
     gradient = gradient * (-1 / objective.valid.sum().clamp(min=1).float())
     return values, torch.zeros_like(gradient).scatter(1, order, gradient).to(scores.dtype)
-
-
-def _numbers(surrogate: Surrogate) -> tuple[float, ...]:
-    """Tau's inverse, rho, delta, start, offset, gamma, nu, mu."""
-    if isinstance(surrogate, StepSurrogate):
-        p = surrogate
-        return (1 / p.tau, p.rho, p.delta, p.start, p.line_offset, p.gamma, p.nu, p.mu)
-    return (1 / surrogate.tau, *(0.0,) * 7)
 
 
 @triton.jit

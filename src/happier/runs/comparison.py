@@ -187,13 +187,13 @@ def check_same_rows(runs: Sequence[Run]) -> None:
             raise InputError(
                 f"{first.source} and {other.source} were evaluated on different data: "
                 f"{len(first.manifest)} rows of {list(first.manifest.levels)} and {len(other.manifest)} of "
-                f"{list(other.manifest.levels)}; give all the same --manifest"
+                f"{list(other.manifest.levels)}; give all of them the same --manifest"
             )
         same = np.array_equal(first.manifest.ids(), other.manifest.ids())
         if not same or not np.array_equal(first.manifest.labels(), other.manifest.labels()):
             raise InputError(
-                f"{first.source} and {other.source} hold other images or labels, or another order; "
-                "give all the same --manifest"
+                f"{first.source} and {other.source} have different images or labels, or a different order; "
+                "give all of them the same --manifest"
             )
 
 

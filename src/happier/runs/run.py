@@ -95,7 +95,7 @@ def read_run(
 
 def _read_array(path: Path, manifest: Path | str | None, split: str | None, name: str | None) -> Run:
     if manifest is None:
-        raise ManifestError(f"{path} holds vectors only; say what its rows are with --manifest")
+        raise ManifestError(f"{path} holds vectors only; name the manifest of its rows with --manifest")
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:

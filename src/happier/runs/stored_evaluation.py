@@ -123,7 +123,7 @@ def _read_results(
             return None
         return _results_of(directory, record["sets"], problems)
     except (CheckpointError, OSError, KeyError, TypeError, ValueError) as error:
-        log.warning("the stored evaluation of %s is damaged and left alone: %s", directory.path, error)
+        log.warning("the stored evaluation of %s is damaged and ignored: %s", directory.path, error)
         return None
 
 

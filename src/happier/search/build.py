@@ -41,7 +41,7 @@ def build_index(  # noqa: PLR0913 - the index, its engine, and how images are em
         directory: where the index goes.
         engine: ``flat``, ``hnsw``, ``ivfpq`` or ``milvus``.
         options: of the engine; ``recall`` is the share of the exact answer that a search must give.
-        overwrite: replace an index that is there; it stays in use until the new one is complete.
+        overwrite: replace an existing index, which stays in use until the new one is complete.
         batch_size: images at a time.
         workers: processes that decode images.
         vectors: of the images, where the encoder has made them already.

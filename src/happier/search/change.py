@@ -27,7 +27,7 @@ from happier.search.vector_file import block_checksums
 if TYPE_CHECKING:
     from happier.encoder import Encoder
 
-# Write the vectors anew when more than this share of the rows belongs to deleted images.
+# Rewrite the vector file when more than this share of the rows belongs to deleted images.
 MAX_DEAD_SHARE = 0.25
 # Measure the recall again when an index has grown by more than this since it was measured.
 MAX_GROWTH = 1.25
@@ -55,7 +55,7 @@ class NewIndex:
 
 
 def write_index(store: IndexStore, new: NewIndex, *, overwrite: bool) -> None:
-    """Write a new index; one that is there stays in use until the new one is complete.
+    """Write a new index; an existing one stays in use until the new one is complete.
 
     Raises:
         OptionError: an unknown engine or option.
@@ -108,7 +108,7 @@ def add_images(
         manifest: the new images.
         vectors: unit vectors ``[N, D]``.
         fingerprint: of the model that made them.
-        skip_known: leave out images whose id is there already; else they are an error.
+        skip_known: skip images whose id the index already has; else they are an error.
         opened: a state that is open already.
 
     Returns:
@@ -116,7 +116,7 @@ def add_images(
 
     Raises:
         InputError: the vectors do not fit.
-        SearchError: another model, other levels, or an id that is already there.
+        SearchError: another model, other levels, or an id that the index already has.
     """
     with store.changing() as change:
         now = _newest(store, change, opened)
@@ -191,7 +191,7 @@ def delete_images(store: IndexStore, ids: Sequence[str], *, opened: Generation) 
         now = _newest(store, change, opened)
         rows = np.unique([now.row(str(one)) for one in ids])
         if len(rows) == len(now.ids):
-            raise SearchError("an index holds at least one image; remove its folder to remove it")
+            raise SearchError("an index must keep at least one image; to delete the index, remove its folder")
         keep = np.setdiff1d(np.arange(len(now.ids)), rows)
         if len(keep) < (1 - MAX_DEAD_SHARE) * now.head.rows:
             _write_anew(change, now, keep)
@@ -221,7 +221,7 @@ def _mark_deleted(store: IndexStore, change: IndexChange, now: Generation, *, ke
 
 
 def _write_anew(change: IndexChange, now: Generation, keep: Any) -> None:
-    """Write all vectors anew, without the dead ones."""
+    """Rewrite the vector file without the deleted rows."""
     left = now.items.take(keep)
     vectors = np.asarray(now.vectors[now.positions[keep]])
     engine = _new_engine(change, now.head.engine, left, vectors, now.head.options)

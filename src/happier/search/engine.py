@@ -60,7 +60,7 @@ class SearchEngine(Protocol):
         """See that what is kept outside the directory still holds these positions."""
 
     def add(self, vectors: VectorArray, branches: Sequence[Branch], *, start: int) -> None:
-        """Take vectors that stand at positions ``start``, ``start + 1``, ... with their taxonomy branches."""
+        """Take vectors at positions ``start``, ``start + 1``, ... with their taxonomy branches."""
 
     def delete(self, positions: Positions) -> None:
         """Mark these positions as deleted; what is kept outside the index's directory stays until `clean`."""

@@ -118,6 +118,6 @@ def _keep_best(best: Positions, best_scores: VectorArray, positions: Positions, 
     candidates = np.flatnonzero(scores >= bound)
     all_scores = np.concatenate([best_scores, scores[candidates]])
     all_positions = np.concatenate([best, positions[candidates]])
-    # Earlier positions stand earlier in the list, so a stable sort keeps equal scores in their order.
+    # Earlier positions come first in the list, so a stable sort keeps equal scores in their order.
     order = np.argsort(-all_scores, kind="stable")[:k]
     best[:], best_scores[:] = all_positions[order], all_scores[order]

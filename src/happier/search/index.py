@@ -78,7 +78,7 @@ class Index:
             engine: ``flat`` (exact), ``hnsw``, ``ivfpq`` or ``milvus``.
             options: of the engine; ``recall`` (0.95) is the share of the exact answer that a search must
                 give: the effort is raised until it is reached, see `IndexHead.recall`.
-            overwrite: replace an index that is there; it stays in use until the new one is complete.
+            overwrite: replace an existing index, which stays in use until the new one is complete.
 
         Raises:
             InputError: the vectors do not fit the manifest or are not unit vectors.
@@ -226,7 +226,7 @@ class Index:
                 except HappierError:
                     if self.head.model is not None and self._store.head().model != self.head.model:
                         raise SearchError(
-                            f"{self.directory} was replaced since it was opened: open it again"
+                            f"{self.directory} has been replaced since it was opened: open it again"
                         ) from None
                     raise
                 self.check_model(encoder.fingerprint)
@@ -242,7 +242,7 @@ class Index:
         self._now.check_model(fingerprint)
 
     def rows_at(self, positions: Positions) -> Positions:
-        """Rows of the items that stand at these positions of the vector file; -1 for deleted ones."""
+        """Rows of the items at these positions of the vector file; -1 for deleted ones."""
         return self._now.rows_at(positions)
 
     def hit(self, row: int, score: float) -> Hit:
@@ -274,14 +274,14 @@ class Index:
             manifest: the new images with the index's levels.
             vectors: unit vectors ``[N, D]``.
             fingerprint: of the model that made them; it must be the index's own.
-            skip_known: leave out images whose id is already there; else they are an error.
+            skip_known: skip images whose id the index already has; else they are an error.
 
         Returns:
             The number of images added.
 
         Raises:
             InputError: the vectors do not fit.
-            SearchError: another model, other levels, or an id that is already there.
+            SearchError: another model, other levels, or an id that the index already has.
         """
         before = self._now
         self._now, added = add_images(

@@ -112,7 +112,7 @@ def read_head(directory: Path) -> IndexHead:
         raise SearchError(f"{path} is not of format {FORMAT}; {_REBUILD}")
     head = read_record(path, IndexHead, error=SearchError, hint=_REBUILD)
     if head.checksum is None and head.format > 1:
-        raise SearchError(f"{path} is damaged: it has lost its checksum; {_REBUILD}")
+        raise SearchError(f"{path} is damaged: its checksum is missing; {_REBUILD}")
     check_settings(head.engine, head.settings, path)
     return head
 

@@ -90,7 +90,7 @@ class Generation:
         return Hit(row, self.ids[row], str(self._paths[row]), self.class_paths[row], score)
 
     def rows_at(self, positions: Positions) -> Positions:
-        """Rows of the items that stand at these positions of the vector file; -1 for deleted ones."""
+        """Rows of the items at these positions of the vector file; -1 for deleted ones."""
         return np.asarray(np.where(positions >= 0, self._row_of_position[positions], -1), dtype=np.int64)
 
     def check_model(self, fingerprint: str) -> None:

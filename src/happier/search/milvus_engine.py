@@ -118,7 +118,7 @@ class MilvusEngine:
         """
         kept = MilvusSettings.model_validate(settings)
         if is_local(kept.uri) and not Path(kept.uri).exists():
-            raise SearchError(f"the Milvus file {kept.uri} of this index is gone; build the index again")
+            raise SearchError(f"the Milvus file {kept.uri} of this index is missing; build the index again")
         engine = cls(connect(kept.uri), kept)
         try:
             client, seconds = engine._client, _SEARCH_SECONDS

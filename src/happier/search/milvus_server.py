@@ -128,7 +128,7 @@ def _why_not(path: Path) -> str:
         with (path / "LOCK").open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return "another process uses it, and milvus-lite serves one at a time; run it again when that is done"
+        return "another process is using it, and milvus-lite allows one at a time; try again later"
     except OSError as error:
         return f"{error.strerror}; choose a place that you may write to"
     return "it is damaged; build the index again"

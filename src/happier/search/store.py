@@ -123,7 +123,7 @@ class IndexStore:
             SearchError: there is none, or its files are damaged.
         """
         if head.model is None:
-            raise SearchError("this index keeps no model: search by vector or by id")
+            raise SearchError("this index has no model: search by vector or by id")
         for name in head.checksums:
             if name.startswith(f"{head.model}/"):
                 self._compare(head, name)
@@ -145,7 +145,7 @@ class IndexStore:
         """See that a new index may be written here.
 
         Raises:
-            SearchError: something is already there and may not be replaced.
+            SearchError: something exists there and may not be replaced.
         """
         path = self.directory
         with disk_errors(path, error=SearchError):
@@ -153,11 +153,11 @@ class IndexStore:
                 return
             if (path / HEAD_FILE).is_file():
                 if not overwrite:
-                    raise SearchError(f"{path} is already there; --overwrite replaces an index")
+                    raise SearchError(f"{path} already exists; use --overwrite to replace it")
                 return
             # Only ever write into a folder of our own: a mistyped path must not cost anybody a file.
             if not path.is_dir() or not all(_unfinished(entry.name) for entry in path.iterdir()):
-                raise SearchError(f"{path} is already there; it is not an index")
+                raise SearchError(f"{path} already exists and is not an index")
 
     @contextmanager
     def changing(self, *, new: bool = False, overwrite: bool = False) -> Iterator[IndexChange]:
@@ -319,7 +319,7 @@ class IndexChange:
             names.append(head.settings["file"])
         if head.model is not None:
             names += [f"{head.model}/{path.name}" for path in sorted((directory / head.model).iterdir())]
-        # A file that the present state names, too, keeps its checksum: it must not be vouched for anew.
+        # A file of the present state keeps its checksum: computing it again would hide damage.
         known = self.base.checksums if self.base else {}
         checksums = {}
         for name in names:

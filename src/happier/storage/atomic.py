@@ -83,7 +83,7 @@ def atomic_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
 
     Args:
         path: the folder to make.
-        replace: take the place of a folder that is there, in one step where the file system can exchange two
+        replace: take the place of an existing folder, in one step where the file system can exchange two
             names. Otherwise the folder that another process finished first is kept, and ours is dropped.
 
     Raises:
@@ -128,7 +128,7 @@ def _is_vacant(folder: Path) -> bool:
 
 
 def _keep_lock(old: Path, new: Path) -> None:
-    """The same lock file in both folders: whoever holds it, or waits for it, does so across the exchange."""
+    """The same lock file in both folders: a holder or waiter keeps it across the exchange."""
     lock = new / LOCK_FILE
     with suppress(FileNotFoundError):
         if lock.exists():
@@ -172,7 +172,7 @@ def make_folder(path: Path) -> None:
 
 
 def _new_folder(path: Path) -> tuple[Path, int]:
-    """A folder beside ``path`` that nobody else has, and the descriptor that holds its lock."""
+    """A folder beside ``path`` of this writer alone, and the descriptor that holds its lock."""
     while True:
         part = path.parent / f"{_prefix(path)}{secrets.token_hex(4)}{_SUFFIX}"
         try:

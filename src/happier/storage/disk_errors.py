@@ -44,7 +44,7 @@ def disk_errors(path: Path | str, *, error: type[Exception] = DataError, hint: s
         hint: what to do about it; by default by the kind of the fault.
 
     Raises:
-        error: in the place of the system's own error, or of a library's (`disk_fault`).
+        error: raised instead of the system's own error, or of a library's (`disk_fault`).
     """
     try:
         yield

@@ -89,7 +89,7 @@ def locked(directory: Path | str, *, wait: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        if not held.forked:  # else this is a fork of the holder, which goes on holding it
+        if not held.forked:  # else this is a fork of the holder, which still holds it
             held.depth -= 1
             if held.depth == 0:
                 held.file.release()
@@ -103,7 +103,7 @@ def _acquire(lock: FileLock, directory: Path, path: Path, *, wait: bool) -> None
         owner = _owner(path)
         if not wait:
             raise BusyError(
-                f"{directory} is being changed by {owner}; run it again when that is done"
+                f"{directory} is being changed by {owner}; try again when it has finished"
             ) from None
         log.warning("waiting for %s, which is changing %s", owner, directory)
         lock.acquire(poll_interval=0.05)

@@ -45,7 +45,7 @@ def read_regular(path: Path | str, *, largest: int) -> bytes:
     """
     with open_regular(path, largest=largest) as file:
         data = file.read(largest + 1)
-    if len(data) > largest:  # it grew, or its size was not told (/proc)
+    if len(data) > largest:  # it grew, or has no known size (/proc)
         raise _too_large(largest)
     return data
 

@@ -80,7 +80,7 @@ class Checkpoints:
             try:
                 state = read_checkpoint(path)
             except CheckpointError as error:
-                log.warning("%s; taking the one before it", error)
+                log.warning("%s; using the previous one", error)
                 faults.append(str(error))
                 continue
             return state
@@ -110,7 +110,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not a checkpoint of this version of happier")
     del state["format"]
     if state.pop("digest", None) != _digest(state):
-        raise CheckpointError(f"the checkpoint {path} is damaged (its digest does not fit its content)")
+        raise CheckpointError(f"the checkpoint {path} is damaged (its digest does not match its content)")
     return state
 
 

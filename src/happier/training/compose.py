@@ -293,5 +293,4 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _faulty(faults: Sequence[str]) -> ConfigError:
-    count = f"{len(faults)} faults" if len(faults) > 1 else "a fault"
-    return ConfigError(f"the configuration has {count}: {'; '.join(faults)}")
+    return ConfigError(f"the configuration is invalid: {'; '.join(faults)}")

@@ -153,7 +153,7 @@ class ModelConfig:
     freeze_batch_norm: bool = True
     gradient_checkpointing: bool = False
     train: str = "all"
-    """`all`, or `head`: the backbone stays as it came, and its features are computed once."""
+    """`all`, or `head`: the backbone is frozen, and its features are computed once."""
     head: str = "linear"
     """`linear` (the paper's), or `mlp`: one hidden layer with GELU and dropout."""
     hidden: int = Head.hidden
@@ -227,7 +227,7 @@ class TrainingConfig:
 
     epochs: int = 75
     steps: int | None = None
-    """Steps of the whole run, in the place of epochs; few classes make the batch as small as they fill."""
+    """Steps of the whole run, instead of epochs; with few classes the batch is as large as they can fill."""
     batch_size: int = 256
     """Images of a step over all ranks."""
     micro_batch: int | None = None

@@ -148,9 +148,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: Any) -> None:
     groups, states = saved["param_groups"], saved["state"]
     for group, own in zip(groups, optimizer.state_dict()["param_groups"], strict=True):
         if own.keys() - group.keys() or group["params"] != own["params"]:
-            raise ValueError("its groups of weights are others")
+            raise ValueError("its parameter groups differ")
         if not all(isinstance(group[key], int | float) for key in ("lr", "weight_decay")):
-            raise ValueError("its rates are not numbers")
+            raise ValueError("its learning rates are not numbers")
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     kept = _KEPT["SGD" if isinstance(optimizer, torch.optim.SGD) else "Adam"]
     for number, state in states.items():

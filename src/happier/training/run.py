@@ -65,7 +65,7 @@ def _checked(config: TrainConfig) -> RunDirectory:
         if run.has_config:
             if differ := differences(run.read_config(), asdict(config)):
                 raise ConfigError(
-                    f"{run.path} holds a run of another configuration: {'; '.join(differ)}; "
+                    f"{run.path} holds a run with another configuration: {'; '.join(differ)}; "
                     "choose another directory with run=DIR, or remove this one"
                 )
         elif not run.is_free:

@@ -143,7 +143,7 @@ class RunState:
         return True
 
     def _check(self, state: dict[str, Any], path: Path) -> None:
-        """Fail where parts are missing, or where the rows are others."""
+        """Fail where parts are missing, or where the rows differ."""
         expected = {"position", "data", "sampler", "scaler", "rng", *self._modules, *self._optimizers}
         if missing := sorted(expected - state.keys()):
             raise CheckpointError(f"the checkpoint {path} lacks {', '.join(missing)}")
@@ -154,12 +154,12 @@ class RunState:
             if name == "features":
                 raise CheckpointError(
                     f"the features are not of the backbone, or the array, that {path} was trained on; train "
-                    "into another directory with run=DIR, or bring back the weights"
+                    "into another directory with run=DIR, or restore the weights"
                 )
             what = "trained on" if name == "data" else "evaluated on"
             raise CheckpointError(
                 f"the images or labels are not those that {path} was {what}; train into another "
-                "directory with run=DIR, or bring back the manifest"
+                "directory with run=DIR, or restore the manifest"
             )
 
 

@@ -1,4 +1,4 @@
-"""Which vectors are there already: every image is looked up by its content."""
+"""Which vectors exist already: every image is looked up by its content."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Plan:
     Attributes:
         images: their files; the contents of missing ones are not known yet.
         rows: the row of each wanted image; None where they are the same.
-        copies: rows whose vectors are there.
+        copies: rows whose vectors exist.
         missing: rows that are to be computed.
     """
 
@@ -107,7 +107,7 @@ def _find_vectors(table: ImageTable, sources: Sequence[Source]) -> tuple[list[Co
         ours, theirs = [], []
         for row, content in enumerate(table.contents):
             if not found[row] and content.hash in by_hash:
-                # Equal content may stand in several rows: prefer the same row, so that nothing moves.
+                # Equal content may be in several rows: prefer the same row, so that nothing moves.
                 same = row < len(known) and known[row].hash == content.hash
                 ours.append(row)
                 theirs.append(row if same else by_hash[content.hash])

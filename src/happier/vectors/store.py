@@ -61,7 +61,7 @@ class StoredVectors:
 
     Attributes:
         fingerprint: of the model that made them.
-        vectors: float32 ``[N, D]``; mapped from disk where they stand there in the manifest's order.
+        vectors: float32 ``[N, D]``; mapped from disk where they are stored in the manifest's order.
         manifest: the rows.
         key: all that the vectors depend on; None in old directories, which do not say.
         contents: what the rows' images held when they were embedded; empty in old directories.
@@ -190,7 +190,7 @@ class VectorStore:
                 raise
 
     def _check_place(self) -> None:
-        """Refuse a directory of something else: nothing in it may be taken for ours and removed."""
+        """Fail on a directory of something else: nothing in it may be taken for ours and removed."""
         ours = rf"{FILE_PATTERN}|^\..*\.(part|journal)$|^{re.escape(LOCK_FILE)}$"
         if not self.exists() and any(not re.search(ours, path.name) for path in self.directory.iterdir()):
             raise DataError(f"{self.directory} exists and holds no {self.kind}; choose another directory")

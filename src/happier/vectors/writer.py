@@ -1,4 +1,4 @@
-"""The next generation of a directory of vectors: what is there is copied, the rest is computed."""
+"""The next generation of a directory of vectors: what exists is copied, the rest is computed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class VectorWriter:
         self._plan: Plan | None = None
 
     def prepare(self, current: Generation | None, *, keep: bool) -> Share | None:
-        """Plan the generation and copy what is there; None where nothing needs to be computed or moved.
+        """Plan the generation and copy what exists; None where nothing needs to be computed or moved.
 
         Args:
             current: the generation before it, where it is of this model.
@@ -229,7 +229,7 @@ class VectorWriter:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Remove what was not finished: whoever holds the directory's lock is the only one who writes there."""
+    """Remove what was not finished: the holder of the directory's lock is the only writer there."""
     for entry in directory.iterdir():
         if re.match(_UNFINISHED_PATTERN, entry.name):
             remove(entry)

@@ -62,7 +62,7 @@ class Explorer:
         if against is not None:
             if against.levels != index.levels:
                 raise SearchError(
-                    f"two indexes can be compared where their levels agree, got {list(index.levels)} and "
+                    f"two indexes can be compared only if their levels agree, got {list(index.levels)} and "
                     f"{list(against.levels)}"
                 )
             self.models["b"] = IndexedModel("b", against, name=names[1], images=images)

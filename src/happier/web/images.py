@@ -78,10 +78,10 @@ def read_inside(path: Path, roots: Sequence[Path]) -> bytes:
         real = path.resolve(strict=True)
         if not any(real.is_relative_to(root) for root in roots):
             raise ImageError(
-                f"the image {path.name} lies outside the index's image folder; "
-                "start the server with --images FOLDER to allow its own"
+                f"the image {path.name} is outside the index's image folder; "
+                "start the server with --images FOLDER to allow another"
             )
         return read_regular(real, largest=MAX_FILE_BYTES)
     except (OSError, ValueError, RuntimeError) as error:
         reason = f": {error.strerror}" if isinstance(error, OSError) else ""
-        raise ImageError(f"the image {path.name} is gone or cannot be read{reason}") from error
+        raise ImageError(f"the image {path.name} is missing or cannot be read{reason}") from error

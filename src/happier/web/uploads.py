@@ -82,5 +82,5 @@ class Uploads:
         with self._lock:
             upload = self._kept.get(key)
         if upload is None:
-            raise SearchError("this upload is no longer kept; choose the image again")
+            raise SearchError("this upload has expired; choose the image again")
         return upload

@@ -44,7 +44,7 @@ def read_folder(source: Path, *, levels: Sequence[str] | None = None) -> Manifes
     has_splits = bool(tops) and tops <= set(SPLITS)
     if split_folders and not has_splits:
         log.warning(
-            "the folder(s) %s are taken as classes, not as splits, since other folders stand beside them: %s",
+            "the folder(s) %s are treated as classes, not as splits, because of folders next to them: %s",
             ", ".join(sorted(split_folders)),
             ", ".join(sorted(tops - split_folders)[:5]),
         )
@@ -52,7 +52,7 @@ def read_folder(source: Path, *, levels: Sequence[str] | None = None) -> Manifes
     depth = max(len(parts) - 1 - first for parts in found)
     if depth < 1:
         raise DataError(
-            f"the images of {source} lie in no class folders: expected {source.name}/<class>/<image>"
+            f"the images of {source} are not in class folders: expected {source.name}/<class>/<image>"
         )
     names = tuple(levels) if levels is not None else tuple(f"level{n}" for n in range(1, depth + 1))
     if len(names) != depth:

