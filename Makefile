@@ -31,14 +31,14 @@ demo: $(STAMP) ## Real images, two models, one page to look at
 	$(BIN)/happier demo
 
 test: $(STAMP) browser lint types ## Lint, types and all tests: what CI runs
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=
 	@echo "Covered, lines and branches: $$($(BIN)/coverage report --format=total) %"
 
 test-milvus: $(STAMP) ## The search engine against a real Milvus server, in a venv of its own
 	MILVUS_SERVER_TESTS=1 $(BIN)/python -m pytest tests/search -k server
 
 test-fast: $(STAMP) ## The tests that are not marked slow
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-lowest: ## Metrics and losses with the oldest versions that pyproject.toml allows, in a venv of its own
 	$(PYTHON) tests/package/lowest_versions.py

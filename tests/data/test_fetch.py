@@ -283,7 +283,7 @@ import pandas as pd
 from PIL import Image
 from happier.data import fetch
 from happier.data.fetching import DATASETS, DatasetEntry
-from happier.data.sources.prepared import Prepared, save_small
+from happier.data.sources.prepared import PreparedSource, save_small
 
 def prepare(folder, downloads, size, progress):
     Path(os.environ["TINY_LOG"]).open("a").write("prepared\\n")
@@ -294,7 +294,7 @@ def prepare(folder, downloads, size, progress):
         rows.append((path, "kind", f"item{number % 4}"))
         Path(os.environ["TINY_LOG"] + ".started").touch()
         time.sleep(float(os.environ.get("TINY_SLEEP", 0)))
-    return Prepared(pd.DataFrame(rows, columns=["path", "kind", "item"]), ("kind", "item"), "credits")
+    return PreparedSource(pd.DataFrame(rows, columns=["path", "kind", "item"]), ("kind", "item"), "credits")
 
 sys.modules["tiny"] = sys.modules["__main__"]
 DATASETS["tiny"] = DatasetEntry("tiny", ("kind", "item"), None, None, "", "tiny")

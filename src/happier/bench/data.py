@@ -39,7 +39,7 @@ Read = Callable[[Path], Any]
 
 
 @dataclass(frozen=True)
-class Measurement:
+class LoadingSpeed:
     """One way to read images, on one core.
 
     Attributes:
@@ -57,7 +57,7 @@ class Measurement:
 
 def measure_images(
     *, images: int = 24, rounds: int = 5, progress: Callable[[str], None] | None = None
-) -> list[Measurement]:
+) -> list[LoadingSpeed]:
     """Measure all ways of all tasks in turns, so that other load on the machine affects all of them."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -104,7 +104,7 @@ def measure_manifest(rows: int = 100_000) -> dict[str, float]:
     return seconds
 
 
-def as_json(found: Sequence[Measurement], seconds: dict[str, float], rows: int) -> dict[str, Any]:
+def as_json(found: Sequence[LoadingSpeed], seconds: dict[str, float], rows: int) -> dict[str, Any]:
     """Both measurements for programs."""
     return {"images": [asdict(entry) for entry in found], "manifest": {"rows": rows, "seconds": seconds}}
 
@@ -130,7 +130,7 @@ def _compare(
     ways: dict[str, Read],
     rounds: int,
     progress: Callable[[str], None] | None,
-) -> list[Measurement]:
+) -> list[LoadingSpeed]:
     best = dict.fromkeys(ways, float("inf"))
     for number in range(rounds + 1):
         for way, read in ways.items():
@@ -143,7 +143,7 @@ def _compare(
                 best[way] = min(best[way], time.process_time() - start)
     rates = {way: len(files) / seconds for way, seconds in best.items()}
     first = next(iter(rates.values()))
-    return [Measurement(task, way, rate, rate / first) for way, rate in rates.items()]
+    return [LoadingSpeed(task, way, rate, rate / first) for way, rate in rates.items()]
 
 
 def _photographs(folder: Path, count: int, size: tuple[int, int]) -> list[Path]:

@@ -22,7 +22,7 @@ from happier.encoder import Encoder
 from happier.encoder.inference_backends import feature_function
 from happier.progress import Status
 
-__all__ = ["NETWORKS", "Row", "measure_embedding"]
+__all__ = ["NETWORKS", "EmbeddingSpeed", "measure_embedding"]
 
 NETWORKS = {
     "lite0": "tf_efficientnet_lite0",
@@ -35,7 +35,7 @@ _PHOTOGRAPHS, _PHOTOGRAPH_SIDE = 16, 500
 
 
 @dataclass(frozen=True)
-class Row:
+class EmbeddingSpeed:
     """One network at one size.
 
     Attributes:
@@ -75,7 +75,7 @@ def measure_embedding(
     batch_size: int = 64,
     compiled: bool = False,
     progress: Status,
-) -> Iterator[Row]:
+) -> Iterator[EmbeddingSpeed]:
     """Measure networks at sizes, one row after the other.
 
     Args:
@@ -101,7 +101,7 @@ def _measure(
     ways: Sequence[tuple[str, str, str]],
     photographs: list[Path],
     batch_size: int,
-) -> Row:
+) -> EmbeddingSpeed:
     size = encoder.preprocess.size
     images = torch.randn(batch_size, 3, size, size, generator=torch.Generator().manual_seed(0))
     outputs: dict[str, Tensor] = {}
@@ -112,7 +112,7 @@ def _measure(
         seconds = alternating_cpu_seconds(steps)
     decoding = cpu_seconds(lambda: [encoder.read_image(path) for path in photographs])
     expected = outputs["eager"]
-    return Row(
+    return EmbeddingSpeed(
         network,
         size,
         {name: batch_size / used for (name, _, _), used in zip(ways, seconds, strict=True)},

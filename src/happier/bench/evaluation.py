@@ -37,7 +37,7 @@ SIZES = {
 
 
 @dataclass(frozen=True)
-class Row:
+class EvaluationSpeed:
     """One measurement; ``ratio`` is to the floor, or to happier where it is another library."""
 
     what: str
@@ -88,7 +88,7 @@ def _product(
     return run
 
 
-def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Row]:
+def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
     """All metrics against numpy's matrix product of the same queries and gallery."""
     vectors, labels = gallery_like(size)
     queries = min(queries, len(vectors))
@@ -107,10 +107,12 @@ def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Row]:
     )
     floor, large, one = (seconds / queries for seconds in best)
     note = f"in evaluate's blocks of {step:,} queries ({4 * step * len(vectors) >> 20} MiB)"
-    yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * floor, 1.0, note)
+    yield EvaluationSpeed("numpy matrix product, 1 thread", size.name, queries, 1e3 * floor, 1.0, note)
     note = f"in blocks of {large_step:,} queries ({4 * large_step * len(vectors) >> 20} MiB)"
-    yield Row("numpy matrix product, 1 thread", size.name, queries, 1e3 * large, large / floor, note)
-    yield Row(
+    yield EvaluationSpeed(
+        "numpy matrix product, 1 thread", size.name, queries, 1e3 * large, large / floor, note
+    )
+    yield EvaluationSpeed(
         "happier.evaluate, 1 thread", size.name, queries, 1e3 * one, one / floor, "CPU time; all metrics"
     )
     tell(f"{size.name}: memory")
@@ -119,9 +121,9 @@ def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Row]:
     alone = wall_seconds(lambda: evaluate(*arguments, threads=1)) / queries
     two = wall_seconds(lambda: evaluate(*arguments, threads=2)) / queries
     note = f"wall clock; {alone / two:.2f} times as fast as 1 thread ({1e3 * alone:.3f} ms)"
-    yield Row("happier.evaluate, 2 threads", size.name, queries, 1e3 * two, two / floor, note)
+    yield EvaluationSpeed("happier.evaluate, 2 threads", size.name, queries, 1e3 * two, two / floor, note)
     if extra is not None:
-        yield Row(
+        yield EvaluationSpeed(
             "peak memory beyond the inputs",
             size.name,
             queries,
@@ -131,7 +133,7 @@ def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Row]:
         )
 
 
-def measure_growth(size: Size, queries: int, *, tell: Status) -> Iterator[Row]:
+def measure_growth(size: Size, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
     """Cost of a query at N, 2N and 4N items; one-time work is reported separately."""
     vectors, labels = gallery_like(size)
     first = first_product = None
@@ -153,10 +155,10 @@ def measure_growth(size: Size, queries: int, *, tell: Status) -> Iterator[Row]:
         cost = (whole - once) / max(1, queries - 1)
         first, first_product = first or cost, first_product or product
         note = f"{once:.2f} s once not counted; the product alone: {product / first_product:.2f}"
-        yield Row(f"{items:,} items", size.name, queries, 1e3 * cost, cost / first, note)
+        yield EvaluationSpeed(f"{items:,} items", size.name, queries, 1e3 * cost, cost / first, note)
 
 
-def measure_others(items: int, *, tell: Status) -> Iterator[Row]:
+def measure_others(items: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
     """Other libraries, which compute fine AP only, and the sort-everything form, on a smaller set."""
     size = SIZES["sop"]
     vectors, labels = gallery_like(size, items)
@@ -166,7 +168,7 @@ def measure_others(items: int, *, tell: Status) -> Iterator[Row]:
     evaluate(vectors[:4], labels[:4], vectors, labels)
     tell("evaluate")
     mine = cpu_seconds(lambda: evaluate(*arguments, threads=1), least=2)
-    yield Row("happier.evaluate, all metrics", f"{items:,}", items, 1e3 * mine / items, 1.0)
+    yield EvaluationSpeed("happier.evaluate, all metrics", f"{items:,}", items, 1e3 * mine / items, 1.0)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -175,7 +177,7 @@ def measure_others(items: int, *, tell: Status) -> Iterator[Row]:
         for name, run in _alternatives(vectors, labels, fine).items():
             tell(name)
             cost = cpu_seconds(run, least=1)
-            yield Row(
+            yield EvaluationSpeed(
                 name, f"{items:,}", items, 1e3 * cost / items, cost / mine, "times the CPU time of happier"
             )
     finally:
@@ -253,6 +255,6 @@ def measure_exactness(*, tell: Status) -> float:
     )
 
 
-def as_json(rows: list[Row], difference: float) -> dict[str, Any]:
+def as_json(rows: list[EvaluationSpeed], difference: float) -> dict[str, Any]:
     """Everything measured, for programs."""
     return {"rows": [asdict(row) for row in rows], "largest_difference": difference}

@@ -45,7 +45,7 @@ PER_CLASS: Final = 4
 
 
 @dataclass(frozen=True)
-class Measurement:
+class LossSpeed:
     """One loss in one form, forward and backward, on one core or on a GPU.
 
     Attributes:
@@ -109,7 +109,7 @@ def measure_losses(
     *,
     device: str = "cpu",
     progress: Callable[[str], None] | None = None,
-) -> Iterator[Measurement]:
+) -> Iterator[LossSpeed]:
     """All forms of all losses, in sequence in this process.
 
     Args:
@@ -155,7 +155,7 @@ def measure_step(
     return StepShare("resnet50", size, batch, images, model_seconds, loss_seconds, share)
 
 
-def as_json(measurements: Sequence[Measurement], share: StepShare | None) -> dict[str, Any]:
+def as_json(measurements: Sequence[LossSpeed], share: StepShare | None) -> dict[str, Any]:
     """Everything measured, as plain values."""
     return {
         "torch": torch.__version__,
@@ -224,7 +224,7 @@ def _measure(
     levels: int,
     device: str,
     progress: Callable[[str], None] | None,
-) -> Iterator[Measurement]:
+) -> Iterator[LossSpeed]:
     embeddings, labels = (tensor.to(device) for tensor in toy_batch(batch, levels))
     first: float | None = None
     for form, make in forms.items():
@@ -242,7 +242,7 @@ def _measure(
             seconds, mebibytes = cpu_seconds(step), peak_mebibytes(step)
         speedup = first / seconds if first is not None else None
         first = seconds if first is None else first
-        yield Measurement(name, form, batch, levels, seconds, mebibytes, speedup)
+        yield LossSpeed(name, form, batch, levels, seconds, mebibytes, speedup)
 
 
 def _cuda_seconds_and_mebibytes(step: Callable[[], None], runs: int = 20) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from happier.training.compose import compose
 from happier.training.config import TrainConfig
 from happier.training.loop import train
 
-__all__ = ["Row", "measure_training"]
+__all__ = ["TrainingSpeed", "measure_training"]
 
 _CLASSES, _PER_CLASS = 64, 4
 _SKIPPED = 2
@@ -32,7 +32,7 @@ _SKIPPED = 2
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingSpeed:
     """One way of feeding the loop.
 
     Attributes:
@@ -57,7 +57,7 @@ def measure_training(
     steps: int = 12,
     backbone: str = "tf_efficientnet_lite0",
     tell: Status,
-) -> list[Row]:
+) -> list[TrainingSpeed]:
     """Measure the loop with images in memory, and with JPEG files that a worker decodes."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ def measure_training(
     return rows
 
 
-def _measure(what: str, config: TrainConfig, tell: Status) -> Row:
+def _measure(what: str, config: TrainConfig, tell: Status) -> TrainingSpeed:
     """Run the loop, and the bare network after each of its steps."""
     batch_size = config.training.batch_size
     twin = Encoder(config.model.backbone, dim=config.model.dim).train()
@@ -108,7 +108,7 @@ def _measure(what: str, config: TrainConfig, tell: Status) -> Row:
 
     train(config, progress=after_step)
     # Medians: a step that was interrupted says nothing about either.
-    return Row(
+    return TrainingSpeed(
         what,
         loop=batch_size / float(np.median(loop[_SKIPPED:])),
         bare=batch_size / float(np.median(bare[_SKIPPED:])),

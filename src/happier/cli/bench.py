@@ -136,7 +136,7 @@ def bench_evaluation(
         if name not in bench.SIZES:
             raise OptionError(f"--size must be one of {list(bench.SIZES)}, got {name!r}")
     chosen = [bench.SIZES[name] for name in sizes or bench.SIZES]
-    rows: list[bench.Row] = []
+    rows: list[bench.EvaluationSpeed] = []
     with Console(stderr=True).status("starting") as status:
 
         def tell(what: str) -> None:

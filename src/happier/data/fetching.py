@@ -21,7 +21,7 @@ from happier.storage.disk_errors import disk_errors
 from happier.storage.lock import locked
 
 if TYPE_CHECKING:
-    from happier.data.sources.prepared import Prepared
+    from happier.data.sources.prepared import PreparedSource
 
 SEED = 0
 
@@ -176,7 +176,7 @@ def _split(manifest: Manifest, *, val: float = 0.0) -> Manifest:
 
 def _build(entry: DatasetEntry, folder: Path, downloads: Path, size: int, progress: StageProgress) -> None:
     assert entry.source is not None
-    prepare: Callable[[Path, Path, int, StageProgress], Prepared] = import_module(entry.source).prepare
+    prepare: Callable[[Path, Path, int, StageProgress], PreparedSource] = import_module(entry.source).prepare
     with atomic_folder(folder) as part:
         prepared = prepare(part, downloads, size, progress)
         if prepared.table.empty:

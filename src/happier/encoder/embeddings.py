@@ -14,7 +14,7 @@ from happier import distributed
 from happier.data import Manifest
 from happier.encoder.features import FeatureStore
 from happier.encoder.vector_models import embedding_model
-from happier.vectors.image_pass import Batch, PassOptions
+from happier.vectors.image_pass import PassOptions, VectorBatch
 from happier.vectors.store import StoredVectors, VectorStore
 from happier.vectors.writer import VectorModel
 
@@ -131,7 +131,7 @@ def _model(encoder: Encoder, manifest: Manifest, precision: str, backend: str) -
     if not store.exists():
         return model
 
-    def ready(paths: list[str], options: PassOptions) -> Iterator[Batch]:
+    def ready(paths: list[str], options: PassOptions) -> Iterator[VectorBatch]:
         row = {str(path): row for row, path in enumerate(manifest.files())}
         wanted = manifest.take([row[path] for path in paths])
         return store.embed(encoder, wanted, backend=backend, options=options)

@@ -16,7 +16,7 @@ from happier.encoder.vector_models import feature_model
 from happier.errors import DataError, InputError, ManifestError, OptionError
 from happier.storage.checksum import checksum
 from happier.vectors.fixed_views import ViewTransform
-from happier.vectors.image_pass import Batch, PassOptions
+from happier.vectors.image_pass import PassOptions, VectorBatch
 from happier.vectors.store import StoredVectors, VectorStore
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class FeatureStore:
 
     def embed(
         self, encoder: Encoder, manifest: Manifest, *, backend: str, options: PassOptions
-    ) -> Iterator[Batch]:
+    ) -> Iterator[VectorBatch]:
         """Unit vectors of a manifest's images: the head of an encoder on the features of its backbone.
 
         Images that the store lacks are added.
@@ -148,7 +148,7 @@ class FeatureStore:
         found = self._vectors(encoder, manifest, 0, backend, options, None)
         for start in range(0, len(found.vectors), _ROWS):
             rows = slice(start, start + _ROWS)
-            yield Batch(apply_head(encoder, found.vectors[rows]), list(found.contents[rows]))
+            yield VectorBatch(apply_head(encoder, found.vectors[rows]), list(found.contents[rows]))
 
     def exists(self) -> bool:
         """Whether there are features."""

@@ -18,7 +18,7 @@ from happier.search.branch_rows import branches
 from happier.search.engine import SearchEngine, VectorArray, create_engine
 from happier.search.index_json import IndexHead
 from happier.search.items import check_vectors, first_of_each_id, merge_items
-from happier.search.loaded_state import Generation, load_generation
+from happier.search.loaded_state import LoadedState, load_state
 from happier.search.options import asked_recall
 from happier.search.recall import reach_recall
 from happier.search.store import IndexChange, IndexStore
@@ -99,8 +99,8 @@ def add_images(
     *,
     fingerprint: str,
     skip_known: bool,
-    opened: Generation,
-) -> tuple[Generation, int]:
+    opened: LoadedState,
+) -> tuple[LoadedState, int]:
     """Add images to the newest state.
 
     Args:
@@ -137,11 +137,11 @@ def add_images(
         if not len(new):
             return now, 0
         _append(store, change, now, new, checked)
-        return load_generation(store, trusted=now.head), len(new)
+        return load_state(store, trusted=now.head), len(new)
 
 
 def _append(
-    store: IndexStore, change: IndexChange, now: Generation, new: Manifest, vectors: VectorArray
+    store: IndexStore, change: IndexChange, now: LoadedState, new: Manifest, vectors: VectorArray
 ) -> None:
     start = now.head.rows
     merged = merge_items(now.items, new)
@@ -171,7 +171,7 @@ def _append(
         engine.close()
 
 
-def delete_images(store: IndexStore, ids: Sequence[str], *, opened: Generation) -> tuple[Generation, int]:
+def delete_images(store: IndexStore, ids: Sequence[str], *, opened: LoadedState) -> tuple[LoadedState, int]:
     """Remove images from the newest state by id.
 
     Args:
@@ -194,13 +194,13 @@ def delete_images(store: IndexStore, ids: Sequence[str], *, opened: Generation) 
             raise SearchError("an index must keep at least one image; to delete the index, remove its folder")
         keep = np.setdiff1d(np.arange(len(now.ids)), rows)
         if len(keep) < (1 - MAX_DEAD_SHARE) * now.head.rows:
-            _write_anew(change, now, keep)
+            _rewrite_vectors(change, now, keep)
         else:
             _mark_deleted(store, change, now, keep=keep, gone=rows)
-        return load_generation(store, trusted=now.head), len(rows)
+        return load_state(store, trusted=now.head), len(rows)
 
 
-def _mark_deleted(store: IndexStore, change: IndexChange, now: Generation, *, keep: Any, gone: Any) -> None:
+def _mark_deleted(store: IndexStore, change: IndexChange, now: LoadedState, *, keep: Any, gone: Any) -> None:
     left = now.items.take(keep)
     engine = store.engine(now.head)
     try:
@@ -220,7 +220,7 @@ def _mark_deleted(store: IndexStore, change: IndexChange, now: Generation, *, ke
         engine.close()
 
 
-def _write_anew(change: IndexChange, now: Generation, keep: Any) -> None:
+def _rewrite_vectors(change: IndexChange, now: LoadedState, keep: Any) -> None:
     """Rewrite the vector file without the deleted rows."""
     left = now.items.take(keep)
     vectors = np.asarray(now.vectors[now.positions[keep]])
@@ -264,6 +264,6 @@ def _new_engine(
     return engine
 
 
-def _newest(store: IndexStore, change: IndexChange, opened: Generation) -> Generation:
+def _newest(store: IndexStore, change: IndexChange, opened: LoadedState) -> LoadedState:
     """The state that is changed: the one that is open already where nothing happened since."""
-    return opened if change.base == opened.head else load_generation(store, trusted=opened.head)
+    return opened if change.base == opened.head else load_state(store, trusted=opened.head)

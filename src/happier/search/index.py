@@ -16,7 +16,7 @@ from happier.search.change import NewIndex, add_images, delete_images, write_ind
 from happier.search.engine import Positions, SearchScope, VectorArray, choose_engine
 from happier.search.index_json import IndexHead
 from happier.search.items import check_vectors
-from happier.search.loaded_state import Generation, Hit, load_generation
+from happier.search.loaded_state import Hit, LoadedState, load_state
 from happier.search.recall import whole_probe
 from happier.search.settings import EFFORTS
 from happier.search.store import IndexStore
@@ -43,7 +43,7 @@ class Index:
         self._store = IndexStore(directory)
         self._encoder: Encoder | None = None
         self._encoder_lock = threading.Lock()
-        self._now = load_generation(self._store)
+        self._now = load_state(self._store)
 
     @classmethod
     def open(cls, directory: Path | str) -> Index:
@@ -309,7 +309,7 @@ class Index:
         self._close_old(before)
         return removed
 
-    def _close_old(self, before: Generation) -> None:
+    def _close_old(self, before: LoadedState) -> None:
         if self._now is not before:
             before.engine.close()
             if before.head.fingerprint != self.head.fingerprint:

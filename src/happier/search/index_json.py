@@ -14,7 +14,7 @@ from happier.storage.records import Record, SealedRecord, read_json, read_record
 HEAD_FILE = "index.json"
 # Format 1 has no checksums; it can still be read.
 FORMAT: Literal[2] = 2
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 _REBUILD = "build the index again with `happier index`"
 
 
@@ -31,9 +31,9 @@ class IndexRecall(Record):
     """
 
     k: Annotated[int, Field(ge=1)]
-    target: Share
-    whole: Share
-    inside: Share | None
+    target: Fraction
+    whole: Fraction
+    inside: Fraction | None
     rows: Annotated[int, Field(ge=1)]
 
     @property

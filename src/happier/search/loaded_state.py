@@ -37,7 +37,7 @@ class Hit:
     score: float
 
 
-class Generation:
+class LoadedState:
     """What an index holds between two changes.
 
     Attributes:
@@ -147,7 +147,7 @@ class Generation:
         return results
 
 
-def load_generation(store: IndexStore, *, trusted: IndexHead | None = None) -> Generation:
+def load_state(store: IndexStore, *, trusted: IndexHead | None = None) -> LoadedState:
     """The newest state of an index.
 
     Args:
@@ -160,7 +160,7 @@ def load_generation(store: IndexStore, *, trusted: IndexHead | None = None) -> G
     head = store.head()
     while True:
         try:
-            return Generation(store, head, trusted=trusted)
+            return LoadedState(store, head, trusted=trusted)
         except (SearchError, OSError):
             # A change may remove the files between our reading of index.json and theirs: then read it again.
             newest = store.head()

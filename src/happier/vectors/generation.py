@@ -17,7 +17,15 @@ from happier.storage.records import Record, SealedRecord
 from happier.vectors.image_content import ImageTable
 from happier.vectors.npy import map_vectors
 
-__all__ = ["FORMAT", "Generation", "Head", "ModelKey", "OldHead", "StoredFile", "open_generation"]
+__all__ = [
+    "FORMAT",
+    "Generation",
+    "GenerationHead",
+    "ModelKey",
+    "OldGenerationHead",
+    "StoredFile",
+    "open_generation",
+]
 
 FORMAT: Final = 2
 FILE_PATTERN: Final = r"^(embeddings|features|images|items|rows)-([0-9]+)\.(npy|parquet)$"
@@ -50,7 +58,7 @@ class StoredFile(Record):
     checksum: str
 
 
-class Head(SealedRecord):
+class GenerationHead(SealedRecord):
     """Which files are current, and which model made them."""
 
     format: Literal[2]
@@ -66,7 +74,7 @@ class Head(SealedRecord):
         return [file for file in (self.vectors, self.images, self.items, self.rows) if file is not None]
 
 
-class OldHead(Record):
+class OldGenerationHead(Record):
     """The head of format 1: ``embeddings.npy`` and ``items.parquet``, without checksums."""
 
     format: Literal[1]
@@ -89,14 +97,14 @@ class Generation:
         rows: the row of ``vectors`` of each row of the manifest; None where they are the same.
     """
 
-    head: Head
+    head: GenerationHead
     vectors: FloatArray
     images: ImageTable
     manifest: Manifest
     rows: IntArray | None
 
 
-def open_generation(directory: Path, head: Head) -> Generation:
+def open_generation(directory: Path, head: GenerationHead) -> Generation:
     """Open the files of a generation and compare their checksums.
 
     Raises:

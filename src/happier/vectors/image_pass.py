@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from happier.data import ImageTransform
     from happier.vectors.fixed_views import ViewTransform
 
-__all__ = ["Batch", "PassOptions", "run_pass"]
+__all__ = ["PassOptions", "VectorBatch", "run_pass"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PassOptions:
 
 
 @dataclass(frozen=True)
-class Batch:
+class VectorBatch:
     """The vectors ``[B, D]`` of some images and what the files held."""
 
     vectors: npt.NDArray[np.float32]
@@ -96,7 +96,7 @@ def run_pass(
     transform: ImageTransform | ViewTransform,
     compute: Callable[[Tensor], npt.NDArray[np.float32]],
     options: PassOptions,
-) -> Iterator[Batch]:
+) -> Iterator[VectorBatch]:
     """Read files, preprocess them and compute their vectors, in order.
 
     Raises:
@@ -113,4 +113,4 @@ def run_pass(
         if isinstance(read, ImageError):
             raise read
         images, contents = read
-        yield Batch(compute(images), contents)
+        yield VectorBatch(compute(images), contents)

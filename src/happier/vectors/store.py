@@ -36,15 +36,15 @@ from happier.vectors.generation import (
     FILE_PATTERN,
     FORMAT,
     Generation,
-    Head,
+    GenerationHead,
     ModelKey,
-    OldHead,
+    OldGenerationHead,
     open_generation,
 )
 from happier.vectors.image_content import ImageContent
 from happier.vectors.image_pass import PassOptions
 from happier.vectors.npy import map_vectors
-from happier.vectors.writer import Share, VectorModel, VectorWriter, remove_unfinished
+from happier.vectors.writer import PendingRows, VectorModel, VectorWriter, remove_unfinished
 
 if TYPE_CHECKING:
     from happier.progress import Progress
@@ -113,7 +113,11 @@ class VectorStore:
     def read_key(self) -> ModelKey | None:
         """What the vectors depend on; None in old directories, and where the head is damaged."""
         try:
-            return None if self._format() == 1 else read_record(self.head_file, Head, hint=_AGAIN).model
+            return (
+                None
+                if self._format() == 1
+                else read_record(self.head_file, GenerationHead, hint=_AGAIN).model
+            )
         except CheckpointError:
             return None
 
@@ -143,7 +147,7 @@ class VectorStore:
         """
         writer = VectorWriter(self.directory, self.kind, model, manifest)
 
-        def prepare() -> Share | None:
+        def prepare() -> PendingRows | None:
             self._check_place()
             return writer.prepare(self._current(model.key), keep=keep)
 
@@ -151,9 +155,9 @@ class VectorStore:
         if on_first_rank(lambda: self._is_up_to_date(writer, keep=keep)):
             return self._read_rows(manifest)
         with self._writing() if rank() == 0 else nullcontext():
-            share = on_first_rank(prepare)
-            if share is not None:
-                contents = on_all_ranks(lambda: writer.compute(share, options, progress))
+            pending = on_first_rank(prepare)
+            if pending is not None:
+                contents = on_all_ranks(lambda: writer.compute(pending, options, progress))
                 on_first_rank(lambda: writer.publish(contents))
             # Every rank has opened the vectors before another writer may start.
             found = self._read_rows(manifest)
@@ -215,7 +219,7 @@ class VectorStore:
         return 1 if isinstance(head, dict) and head.get("format") == 1 else FORMAT
 
     def _read_format_1(self) -> StoredVectors:
-        head = read_record(self.head_file, OldHead, hint=_AGAIN)
+        head = read_record(self.head_file, OldGenerationHead, hint=_AGAIN)
         try:
             manifest = Manifest.read(self.directory / "items.parquet")
             vectors = map_vectors(self.directory / "embeddings.npy", (len(manifest), head.dim))
@@ -224,13 +228,13 @@ class VectorStore:
         return StoredVectors(head.fingerprint, vectors, manifest, None)
 
     def _open(self) -> Generation:
-        head = read_record(self.head_file, Head, hint=_AGAIN)
+        head = read_record(self.head_file, GenerationHead, hint=_AGAIN)
         while True:
             try:
                 return open_generation(self.directory, head)
             except FileNotFoundError as error:
                 # A writer may have replaced the generation since its head was read.
-                newest = read_record(self.head_file, Head, hint=_AGAIN)
+                newest = read_record(self.head_file, GenerationHead, hint=_AGAIN)
                 if newest == head:
                     name = Path(error.filename or "a file").name
                     raise CheckpointError(

@@ -21,9 +21,9 @@ from happier.storage.atomic import atomic_file, remove, sync
 from happier.storage.checksum import checksum, file_checksum
 from happier.storage.disk_errors import disk_errors
 from happier.storage.records import write_record
-from happier.vectors.generation import FILE_PATTERN, FORMAT, Generation, Head, ModelKey, StoredFile
+from happier.vectors.generation import FILE_PATTERN, FORMAT, Generation, GenerationHead, ModelKey, StoredFile
 from happier.vectors.image_content import ImageContent
-from happier.vectors.image_pass import Batch, PassOptions, run_pass
+from happier.vectors.image_pass import PassOptions, VectorBatch, run_pass
 from happier.vectors.journal import Journal, unfinished_rows
 from happier.vectors.npy import create_vectors, map_vectors, write_rows
 from happier.vectors.reuse import Plan, Source, plan_rows
@@ -55,11 +55,11 @@ class VectorModel:
     key: ModelKey
     transform: ImageTransform | ViewTransform
     running: Callable[[int], AbstractContextManager[Callable[[Tensor], FloatArray]]]
-    ready: Callable[[list[str], PassOptions], Iterable[Batch]] | None = None
+    ready: Callable[[list[str], PassOptions], Iterable[VectorBatch]] | None = None
 
 
 @dataclass(frozen=True)
-class Share:
+class PendingRows:
     """What every rank is given: the file to write into, and all rows to compute with their images."""
 
     part: Path
@@ -84,7 +84,7 @@ class VectorWriter:
         self._generation = 0
         self._plan: Plan | None = None
 
-    def prepare(self, current: Generation | None, *, keep: bool) -> Share | None:
+    def prepare(self, current: Generation | None, *, keep: bool) -> PendingRows | None:
         """Plan the generation and copy what exists; None where nothing needs to be computed or moved.
 
         Args:
@@ -115,28 +115,30 @@ class VectorWriter:
         create_vectors(self._part, len(plan.images), self.model.key.dim)
         for copy in plan.copies:
             write_rows(self._part, copy.ours, copy.source.vectors[copy.theirs])
-        return Share(self._part, plan.missing, [plan.images.paths[row] for row in plan.missing])
+        return PendingRows(self._part, plan.missing, [plan.images.paths[row] for row in plan.missing])
 
-    def compute(self, share: Share, options: PassOptions, progress: Progress | None) -> list[ImageContent]:
+    def compute(
+        self, pending: PendingRows, options: PassOptions, progress: Progress | None
+    ) -> list[ImageContent]:
         """Compute this rank's part of the rows; return what its files held, in their order.
 
         Raises:
             ImageError: an image cannot be read.
             DataError: the disk is full.
         """
-        first, last = distributed.shard(len(share.rows))
+        first, last = distributed.shard(len(pending.rows))
         contents: list[ImageContent] = []
         if first == last:
             return contents
-        paths, rows = share.paths[first:last], share.rows[first:last]
+        paths, rows = pending.paths[first:last], pending.rows[first:last]
         with (
             disk_errors(self.directory),
-            Journal(share.part, distributed.rank(), self._model_text) as journal,
+            Journal(pending.part, distributed.rank(), self._model_text) as journal,
             self._batches(paths, options) as batches,
         ):
             for batch in batches:
                 done = slice(len(contents), len(contents) + len(batch.contents))
-                write_rows(share.part, rows[done], batch.vectors)
+                write_rows(pending.part, rows[done], batch.vectors)
                 journal.add(rows[done], paths[done], batch.contents, batch.vectors)
                 contents.extend(batch.contents)
                 if progress is not None:
@@ -145,7 +147,7 @@ class VectorWriter:
         return contents
 
     @contextmanager
-    def _batches(self, paths: list[str], options: PassOptions) -> Iterator[Iterable[Batch]]:
+    def _batches(self, paths: list[str], options: PassOptions) -> Iterator[Iterable[VectorBatch]]:
         if self.model.ready is not None:
             yield self.model.ready(paths, options)
             return
@@ -194,7 +196,7 @@ class VectorWriter:
 
     def _write_head(self, vectors: StoredFile, plan: Plan) -> None:
         number, rows = self._generation, plan.rows
-        head = Head(
+        head = GenerationHead(
             format=FORMAT,
             generation=number,
             model=self.model.key,
@@ -213,7 +215,7 @@ class VectorWriter:
         sync(path)
         return StoredFile(name=name, checksum=file_checksum(path))
 
-    def _leftovers(self, head: Head) -> list[Path]:
+    def _leftovers(self, head: GenerationHead) -> list[Path]:
         """Other generations, and what an interrupted writer left."""
         current = {file.name for file in head.files()}
         ours = rf"{FILE_PATTERN}|{_UNFINISHED_PATTERN}|^(embeddings\.npy|items\.parquet)$"
@@ -223,7 +225,7 @@ class VectorWriter:
             if re.search(ours, entry.name) and entry.name not in current
         ]
 
-    def _remove_leftovers(self, head: Head) -> None:
+    def _remove_leftovers(self, head: GenerationHead) -> None:
         for entry in self._leftovers(head):
             remove(entry)
 

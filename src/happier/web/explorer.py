@@ -41,7 +41,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Confusion:
+class ConfusedClass:
     """Another class that the images of a class are confused with."""
 
     class_path: str
@@ -187,7 +187,7 @@ class Explorer:
             other_h_ap=None if other is None or np.isnan(other[at]) else float(other[at]),
         )
 
-    def confusions(self, model: IndexedModel, node: ClassNode, limit: int = 12) -> list[Confusion]:
+    def confusions(self, model: IndexedModel, node: ClassNode, limit: int = 12) -> list[ConfusedClass]:
         """Classes of the same level that turn up among the first results of this class's images."""
         depth = len(node.names)
         analysis = model.analysis()
@@ -205,7 +205,7 @@ class Explorer:
             level_of[path] = _common(names, node.names)
         total = max(1, int((results >= 0).sum()))
         return [
-            Confusion(path, level_of[path], number / total) for path, number in counted.most_common(limit)
+            ConfusedClass(path, level_of[path], number / total) for path, number in counted.most_common(limit)
         ]
 
 

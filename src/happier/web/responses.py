@@ -6,7 +6,7 @@ from happier.data.class_path import split as split_path
 from happier.data.class_tree import ClassNode
 from happier.search.index import Hit
 from happier.web import schemas
-from happier.web.explorer import Confusion, Explorer, Mistake
+from happier.web.explorer import ConfusedClass, Explorer, Mistake
 from happier.web.indexed_model import IndexedModel
 from happier.web.search_query import SearchQuery
 
@@ -29,10 +29,10 @@ def index_info(model: IndexedModel) -> schemas.IndexInfo:
     )
 
 
-def item_out(model: IndexedModel, row: int) -> schemas.Item:
+def item_out(model: IndexedModel, row: int) -> schemas.ImageOut:
     """An image of the index."""
     path = model.index.class_paths[row]
-    return schemas.Item(
+    return schemas.ImageOut(
         row=row,
         id=model.index.ids[row],
         class_path=path,
@@ -123,7 +123,7 @@ def mistake_out(model: IndexedModel, mistake: Mistake) -> schemas.MistakeOut:
     )
 
 
-def confusion_out(confusion: Confusion) -> schemas.ConfusionOut:
+def confusion_out(confusion: ConfusedClass) -> schemas.ConfusionOut:
     """A class that another is confused with."""
     return schemas.ConfusionOut(
         path=confusion.class_path,

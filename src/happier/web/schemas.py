@@ -44,7 +44,7 @@ class Info(BaseModel):
     credits: str | None
 
 
-class Item(BaseModel):
+class ImageOut(BaseModel):
     """An image of the index."""
 
     row: int
@@ -55,7 +55,7 @@ class Item(BaseModel):
     image: str
 
 
-class HitOut(Item):
+class HitOut(ImageOut):
     """An image found."""
 
     rank: int
@@ -75,7 +75,7 @@ class Metrics(BaseModel):
 class QueryOut(BaseModel):
     """What was searched with."""
 
-    item: Item | None
+    item: ImageOut | None
     upload: str | None
     name: str
     class_path: str
@@ -124,7 +124,7 @@ class TreeOut(NodeOut):
 class ItemsOut(BaseModel):
     """Some images of a branch."""
 
-    items: list[Item]
+    items: list[ImageOut]
     total: int
     offset: int
 
@@ -138,7 +138,7 @@ class FoundOut(BaseModel):
 class MistakeOut(BaseModel):
     """A query and its first result that is further off than necessary."""
 
-    query: Item
+    query: ImageOut
     result: HitOut
     h_ap: float | None
     severity: float

@@ -8,12 +8,12 @@ from pathlib import Path
 import pandas as pd
 from PIL import Image
 
-from happier.data.sources.prepared import Prepared, save_small
+from happier.data.sources.prepared import PreparedSource, save_small
 
 
 def prepare(
     folder: Path, downloads: Path, size: int, progress: Callable[[str, int, int], object]
-) -> Prepared:
+) -> PreparedSource:
     downloads.mkdir(parents=True, exist_ok=True)
     (downloads / "package.txt").write_text("downloaded")
     rows = []
@@ -22,4 +22,4 @@ def prepare(
             name = f"images/{kind}{item}.png"
             save_small(Image.new("RGB", (20, 20), (kind * 90, item * 60, 0)), folder / name, size)
             rows.append({"path": name, "kind": f"k{kind}", "item": f"i{item}"})
-    return Prepared(pd.DataFrame(rows), ("kind", "item"), "Drawn by a test")
+    return PreparedSource(pd.DataFrame(rows), ("kind", "item"), "Drawn by a test")

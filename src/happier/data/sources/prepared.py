@@ -15,7 +15,7 @@ from happier.errors import FetchError
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedSource:
     """Rows of a manifest without splits, their levels, and the credits of the images."""
 
     table: pd.DataFrame

@@ -22,7 +22,7 @@ from PIL import Image
 from happier.arrays import Float32Array
 from happier.data.image import on_white, open_image
 from happier.data.sources.package_clients import fetch_debian, unpack_debian
-from happier.data.sources.prepared import Prepared, save_small
+from happier.data.sources.prepared import PreparedSource, save_small
 from happier.errors import FetchError
 from happier.progress import StageProgress
 from happier.storage.atomic import scratch_folder
@@ -69,7 +69,7 @@ class _Unit:
         return own if own is not None else (base.value(key, units) if base and base is not self else "")
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> PreparedSource:
     """Fetch the package and write the sprites that differ.
 
     Raises:
@@ -86,7 +86,7 @@ def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -
         rows = _write_sprites(cores[0], folder, size, progress)
     levels = ("race", "line", "unit")
     table = pd.DataFrame(rows, columns=["path", *levels])
-    return Prepared(table, levels, CREDITS.format(package=archive.name.split("_")[0]))
+    return PreparedSource(table, levels, CREDITS.format(package=archive.name.split("_")[0]))
 
 
 def _write_sprites(
