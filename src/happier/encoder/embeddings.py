@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
 from happier import distributed
+from happier.arrays import Float32Array
 from happier.data import Manifest
 from happier.encoder.features import FeatureStore
 from happier.encoder.vector_models import embedding_model
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Embeddings", "embed_manifest", "has_embeddings", "keep_embeddings"]
 
-FloatArray = npt.NDArray[np.float32]
-
 
 @dataclass(frozen=True)
 class Embeddings:
@@ -37,7 +33,7 @@ class Embeddings:
         fingerprint: of the model that made them; `Encoder.fingerprint`.
     """
 
-    vectors: FloatArray
+    vectors: Float32Array
     manifest: Manifest
     fingerprint: str
 

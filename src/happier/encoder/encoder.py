@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from happier.arrays import Float32Array
 from happier.encoder.backbone import backbone_input, build_backbone
 from happier.encoder.depthwise import replace_depthwise
 from happier.encoder.head import Head, HeadOnly, unit_vectors
@@ -191,7 +191,7 @@ class Encoder(nn.Module):
         precision: str = "fp32",
         backend: str = "auto",
         progress: Progress | None = None,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Float32Array:
         """Vectors ``[N, dim]`` of images: paths, PIL images, or preprocessed tensors ``[N, 3, H, W]``.
 
         Args:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from happier.arrays import Float32Array
 from happier.data import Manifest, build_transform, cache_folder
 from happier.encoder.vector_models import feature_model
 from happier.errors import DataError, InputError, ManifestError, OptionError
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FeatureStore", "Features", "apply_head"]
 
-FloatArray = npt.NDArray[np.float32]
 _ROWS: Final = 4096
 
 
@@ -43,10 +42,10 @@ class Features:
         contents: what the images held; empty for vectors from elsewhere.
     """
 
-    vectors: FloatArray
+    vectors: Float32Array
     manifest: Manifest
     fingerprint: str
-    views: tuple[FloatArray, ...] = ()
+    views: tuple[Float32Array, ...] = ()
     contents: tuple[ImageContent, ...] = ()
 
     @classmethod
@@ -183,7 +182,7 @@ def _name(key: ModelKey) -> str:
     return f"{key.backbone} (weights {key.fingerprint[:8]}, preprocessing {key.preprocessing})"
 
 
-def apply_head(encoder: Encoder, features: FloatArray, *, batch_size: int = _ROWS) -> FloatArray:
+def apply_head(encoder: Encoder, features: Float32Array, *, batch_size: int = _ROWS) -> Float32Array:
     """Unit vectors ``[N, dim]`` of features ``[N, F]``."""
     vectors = np.empty((len(features), encoder.dim), dtype=np.float32)
     with encoder.inference():

@@ -32,6 +32,8 @@ __all__ = ["ModelSettings", "load_model", "model_settings", "push_model", "save_
 
 WEIGHTS_FILE: Final = "model.safetensors"
 SETTINGS_FILE: Final = "model.json"
+# Of a run's directory, where there may be no model yet.
+RUN_CONFIG_FILE: Final = "config.yaml"
 CARD_FILE: Final = "README.md"
 _Positive = Annotated[float, Field(gt=0)]
 _HINT: Final = "copy the model again (if you edited the file yourself, remove its checksum)"
@@ -170,7 +172,7 @@ def _find_model(source: Path | str) -> Path:
     directory = Path(source)
     if (directory / SETTINGS_FILE).is_file():
         return directory
-    if (directory / "config.yaml").is_file():
+    if (directory / RUN_CONFIG_FILE).is_file():
         raise CheckpointError(f"the run {directory} has no model yet: it ended before its first evaluation")
     text = str(source)
     if directory.exists() or text.count("/") != 1 or text.startswith((".", "/", "~")):

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
+from happier.arrays import Float32Array
 from happier.encoder.encoder import check_precision
 from happier.encoder.inference_backends import check_backend, feature_function
 from happier.vectors.generation import ModelKey
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from happier.vectors.fixed_views import ViewTransform
 
 __all__ = ["embedding_function", "embedding_model", "feature_model"]
-
-FloatArray = npt.NDArray[np.float32]
 
 
 def embedding_model(encoder: Encoder, *, precision: str = "fp32", backend: str = "auto") -> VectorModel:
@@ -43,7 +40,7 @@ def feature_model(
     check_backend(backend, precision)
 
     @contextmanager
-    def running(images: int) -> Iterator[Callable[[Tensor], FloatArray]]:
+    def running(images: int) -> Iterator[Callable[[Tensor], Float32Array]]:
         with feature_function(encoder, precision=precision, backend=backend, images=images) as features:
             yield lambda batch: _as_array(features(batch))
 
@@ -53,14 +50,14 @@ def feature_model(
 @contextmanager
 def embedding_function(
     encoder: Encoder, precision: str, backend: str, images: int
-) -> Iterator[Callable[[Tensor], FloatArray]]:
+) -> Iterator[Callable[[Tensor], Float32Array]]:
     """Yield a function: images ``[B, 3, H, W]`` -> unit vectors ``[B, dim]``; see `feature_function`."""
     with feature_function(encoder, precision=precision, backend=backend, images=images) as features:
         yield lambda batch: _as_array(encoder.head_forward(features(batch).to(encoder.device)))
 
 
-def _as_array(vectors: Tensor) -> FloatArray:
-    array: FloatArray = vectors.float().cpu().numpy()
+def _as_array(vectors: Tensor) -> Float32Array:
+    array: Float32Array = vectors.float().cpu().numpy()
     return array
 
 

@@ -13,7 +13,7 @@ from happier import distributed as ranks
 from happier.errors import InputError
 
 
-def shard(queries: int, *, distributed: bool) -> tuple[int, int]:
+def query_range(queries: int, *, distributed: bool) -> tuple[int, int]:
     """First and one-past-last query of this rank."""
     if not is_active(distributed):
         return 0, queries

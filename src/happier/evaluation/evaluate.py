@@ -129,7 +129,7 @@ def evaluate_problem(problem: RetrievalProblem, options: EvaluationOptions = DEF
     if shared:
         sizes = (queries, len(problem.gallery), problem.queries.dimensions, problem.depth)
         ranks.check_same_inputs(sizes)
-    part = range(*ranks.shard(queries, distributed=options.distributed))
+    part = range(*ranks.query_range(queries, distributed=options.distributed))
     columns = (
         _kernel_columns(problem, schema, options, part)
         if engine == "kernel"

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from happier.encoder.pretrained import SETTINGS_FILE, WEIGHTS_FILE
+from happier.encoder.pretrained import RUN_CONFIG_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from happier.errors import CheckpointError, ConfigError, first_line
 from happier.storage.atomic import atomic_file
 from happier.storage.lock import LOCK_FILE, locked
@@ -53,7 +53,7 @@ class RunDirectory:
 
     def __init__(self, path: Path | str) -> None:
         self.path: Final = Path(path)
-        self.config_file: Final = self.path / "config.yaml"
+        self.config_file: Final = self.path / RUN_CONFIG_FILE
         self.metrics_file: Final = self.path / "metrics.jsonl"
         self.checkpoint_folder: Final = self.path / "checkpoint"
         self.weights_file: Final = self.path / WEIGHTS_FILE

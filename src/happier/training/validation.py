@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from happier import distributed
+from happier.arrays import Float32Array
 from happier.encoder.features import apply_head
 from happier.errors import ManifestError
 from happier.evaluation.options import EvaluationOptions
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from happier.training.config import TrainConfig
 
 __all__ = ["Validation"]
-
-FloatArray = npt.NDArray[np.float32]
 
 
 class Validation:
@@ -48,7 +45,7 @@ class Validation:
         except ManifestError as error:
             raise ManifestError(f"{error}; or train without evaluation: evaluation.every=0") from None
         self._sets = evaluation_sets(self.rows, self.split)
-        self._features: FloatArray | None = None
+        self._features: Float32Array | None = None
         if config.model.train == "all":
             self._batches = EvaluationBatches(self.rows, config)
         relevance = HierarchyRelevance(count_query=config.evaluation.count_query)
@@ -56,7 +53,7 @@ class Validation:
         self._precision = config.training.precision
         self._fabric = fabric
 
-    def use(self, features: FloatArray) -> None:
+    def use(self, features: Float32Array) -> None:
         """Evaluate the head on the features ``[N, F]`` of the rows; no image is read."""
         assert len(features) == len(self.rows)
         self._features = features
@@ -68,7 +65,7 @@ class Validation:
         problems = tuple(one.problem(vectors, self.rows) for one in self._sets)
         return evaluate_sets(self._sets, problems, self._options).summary()
 
-    def _embed(self, encoder: Encoder) -> FloatArray:
+    def _embed(self, encoder: Encoder) -> Float32Array:
         if self._features is not None:
             return apply_head(encoder, self._features)
         first, last = distributed.shard(len(self.rows))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
+from happier.arrays import Float32Array, IntArray
 from happier.data import Manifest
 from happier.errors import CheckpointError, ManifestError
 from happier.storage.checksum import checksum, file_checksum
@@ -29,8 +29,6 @@ __all__ = [
 
 FORMAT: Final = 2
 FILE_PATTERN: Final = r"^(embeddings|features|images|items|rows)-([0-9]+)\.(npy|parquet)$"
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 
 
 class ModelKey(Record):
@@ -98,7 +96,7 @@ class Generation:
     """
 
     head: GenerationHead
-    vectors: FloatArray
+    vectors: Float32Array
     images: ImageTable
     manifest: Manifest
     rows: IntArray | None

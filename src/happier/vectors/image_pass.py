@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from happier.arrays import Float32Array
 from happier.errors import ImageError, OptionError
 from happier.vectors.image_content import ImageContent, image_content, size_and_times
 
@@ -45,7 +45,7 @@ class PassOptions:
 class VectorBatch:
     """The vectors ``[B, D]`` of some images and what the files held."""
 
-    vectors: npt.NDArray[np.float32]
+    vectors: Float32Array
     contents: list[ImageContent]
 
 
@@ -94,7 +94,7 @@ def _collate(items: list[_Read]) -> _Images:
 def run_pass(
     paths: Sequence[str],
     transform: ImageTransform | ViewTransform,
-    compute: Callable[[Tensor], npt.NDArray[np.float32]],
+    compute: Callable[[Tensor], Float32Array],
     options: PassOptions,
 ) -> Iterator[VectorBatch]:
     """Read files, preprocess them and compute their vectors, in order.

@@ -12,16 +12,14 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from happier.arrays import Float32Array, IntArray
 from happier.errors import CheckpointError
 from happier.storage.checksum import checksum
 from happier.vectors.image_content import ImageContent, ImageTable
 from happier.vectors.npy import map_vectors
 
 __all__ = ["Journal", "unfinished_rows"]
-
-FloatArray = npt.NDArray[np.float32]
 
 
 class Journal:
@@ -40,10 +38,10 @@ class Journal:
 
     def add(
         self,
-        rows: npt.NDArray[np.int64],
+        rows: IntArray,
         paths: list[str],
         contents: list[ImageContent],
-        vectors: FloatArray,
+        vectors: Float32Array,
     ) -> None:
         """Note rows that were written."""
         line = {
@@ -64,7 +62,7 @@ class Journal:
         self._file.close()
 
 
-def unfinished_rows(part: Path, model: str) -> tuple[ImageTable, FloatArray]:
+def unfinished_rows(part: Path, model: str) -> tuple[ImageTable, Float32Array]:
     """The images and vectors that an interrupted pass of the same model had finished."""
     images, rows = ImageTable(), list[int]()
     nothing = images, np.empty((0, 1), dtype=np.float32)
@@ -84,7 +82,7 @@ def unfinished_rows(part: Path, model: str) -> tuple[ImageTable, FloatArray]:
     return (images, vectors[rows]) if rows else nothing
 
 
-def _add_line(line: str, vectors: FloatArray, images: ImageTable, rows: list[int]) -> None:
+def _add_line(line: str, vectors: Float32Array, images: ImageTable, rows: list[int]) -> None:
     try:
         entry: dict[str, Any] = json.loads(line)
         contents = [ImageContent(*content) for content in entry["contents"]]

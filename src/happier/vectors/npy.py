@@ -6,15 +6,14 @@ import io
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from happier.arrays import Float32Array, IntArray
 from happier.errors import CheckpointError
 from happier.storage.atomic import reserve
 from happier.storage.regular_file import open_regular
 
 __all__ = ["create_vectors", "map_vectors", "write_rows"]
 
-FloatArray = npt.NDArray[np.float32]
 Mapped = np.memmap[tuple[int, int], np.dtype[np.float32]]
 
 
@@ -33,7 +32,7 @@ def create_vectors(path: Path, rows: int, dim: int) -> None:
         file.write(header.getvalue())
 
 
-def write_rows(path: Path, rows: npt.NDArray[np.int64], vectors: FloatArray) -> None:
+def write_rows(path: Path, rows: IntArray, vectors: Float32Array) -> None:
     """Write vectors ``[R, dim]`` into these rows of the file."""
     if not len(rows):
         return

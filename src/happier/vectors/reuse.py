@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from happier.arrays import Float32Array, IntArray
 from happier.vectors.image_content import ImageContent, ImageTable, image_contents
 
 __all__ = ["Plan", "Source", "plan_rows"]
 
-FloatArray = npt.NDArray[np.float32]
-IntArray = npt.NDArray[np.int64]
 _NOT_READ: Final = ImageContent(-1, -1, -1, -1, "")
 
 
@@ -22,7 +20,7 @@ class Source(NamedTuple):
     """Vectors of some images, from which others may be taken."""
 
     images: ImageTable
-    vectors: FloatArray
+    vectors: Float32Array
 
 
 class Copy(NamedTuple):

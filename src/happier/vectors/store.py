@@ -22,9 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-import numpy as np
-import numpy.typing as npt
-
+from happier.arrays import Float32Array
 from happier.data import Manifest
 from happier.distributed import on_all_ranks, on_first_rank, rank
 from happier.errors import CheckpointError, DataError, HappierError
@@ -68,7 +66,7 @@ class StoredVectors:
     """
 
     fingerprint: str
-    vectors: npt.NDArray[np.float32]
+    vectors: Float32Array
     manifest: Manifest
     key: ModelKey | None
     contents: tuple[ImageContent, ...] = ()

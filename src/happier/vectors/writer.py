@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
 from happier import distributed
+from happier.arrays import Float32Array, IntArray
 from happier.data import Manifest
 from happier.data.manifest import RESERVED
 from happier.storage.atomic import atomic_file, remove, sync
@@ -38,7 +38,6 @@ __all__ = ["VectorModel", "VectorWriter", "remove_unfinished"]
 log = logging.getLogger(__name__)
 _UNFINISHED_PATTERN: Final = r"^\..*\.(part|journal)$"
 _PART_PATTERN: Final = r"^\.(embeddings|features)-([0-9]+)\.npy\.part$"
-FloatArray = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class VectorModel:
 
     key: ModelKey
     transform: ImageTransform | ViewTransform
-    running: Callable[[int], AbstractContextManager[Callable[[Tensor], FloatArray]]]
+    running: Callable[[int], AbstractContextManager[Callable[[Tensor], Float32Array]]]
     ready: Callable[[list[str], PassOptions], Iterable[VectorBatch]] | None = None
 
 
@@ -63,7 +62,7 @@ class PendingRows:
     """What every rank is given: the file to write into, and all rows to compute with their images."""
 
     part: Path
-    rows: npt.NDArray[np.int64]
+    rows: IntArray
     paths: list[str]
 
 
@@ -237,7 +236,7 @@ def remove_unfinished(directory: Path) -> None:
             remove(entry)
 
 
-def _save(path: Path, rows: npt.NDArray[np.int64]) -> None:
+def _save(path: Path, rows: IntArray) -> None:
     with atomic_file(path) as part, part.open("wb") as file:
         np.save(file, rows)
 
@@ -253,5 +252,5 @@ def _same_manifest(one: Manifest, other: Manifest) -> bool:
     return facts(one) == facts(other)
 
 
-def _or_empty(rows: npt.NDArray[np.int64] | None) -> npt.NDArray[np.int64]:
+def _or_empty(rows: IntArray | None) -> IntArray:
     return np.empty(0, dtype=np.int64) if rows is None else rows
