@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 # Keys that affect a run's location or speed, never its outcome.
-FREE_KEYS = frozenset(
+CHANGEABLE_ON_RESUME = frozenset(
     {
         "run",
         "data.manifest",  # rows and labels are compared by their digest
@@ -359,5 +359,5 @@ def differences(stored: Any, asked: Any) -> list[str]:
     return [
         f"{key} was {before.get(key)!r}, is {after.get(key)!r}"
         for key in sorted(before.keys() | after.keys())
-        if key not in FREE_KEYS and before.get(key) != after.get(key)
+        if key not in CHANGEABLE_ON_RESUME and before.get(key) != after.get(key)
     ]
