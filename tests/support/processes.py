@@ -11,8 +11,10 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FRESH = multiprocessing.get_context("forkserver")
 # What training and the other commands import, some of it only when it is used.
@@ -81,8 +83,6 @@ def run_command(*words, output=None):
 
     Nothing may have been computed in this process, whose threads no fork has.
     """
-    import happier.cli
-
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder) / "out", Path(folder) / "err"
         child = os.fork()
@@ -90,7 +90,7 @@ def run_command(*words, output=None):
             code = 1
             try:
                 _redirect(output or out, err)
-                code = _exit_code_of(happier.cli.main, words)
+                code = _command_code(words)
             finally:
                 os._exit(code)
         return Outcome(exit_code(child), "" if output else out.read_text(errors="replace"), err.read_text())
@@ -106,7 +106,13 @@ class FreshProcess:
         environment: variables in addition to those of this process.
     """
 
-    def __init__(self, function, *arguments, cwd=None, environment=None):
+    def __init__(
+        self,
+        function: Callable[..., object],
+        *arguments: object,
+        cwd: Path | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory()
         place, variables = Path(self._folder.name), {**os.environ, **(environment or {})}
         self._process = FRESH.Process(
@@ -114,17 +120,18 @@ class FreshProcess:
         )
         self._process.start()
 
-    def wait(self):
+    def wait(self) -> Outcome:
         """Wait for its end."""
         self._process.join()
         code = self._process.exitcode
+        assert code is not None
         self._process.close()
         with self._folder as place:
             texts = [(Path(place) / name).read_text(errors="replace") for name in ("out", "err")]
         return Outcome(code, *texts)
 
 
-def run_fresh(function, *arguments, **options):
+def run_fresh(function: Callable[..., object], *arguments: object, **options: Any) -> Outcome:
     """The outcome of a `FreshProcess`."""
     return FreshProcess(function, *arguments, **options).wait()
 
@@ -153,9 +160,7 @@ def script(text, *arguments):
 
 def command(words):
     """Run the command line, and end as it does."""
-    import happier.cli
-
-    sys.exit(_exit_code_of(happier.cli.main, words))
+    sys.exit(_command_code(words))
 
 
 def _become(function, arguments, cwd, environment, place):
@@ -176,17 +181,24 @@ def _redirect(out, err):
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
 
 
-def _exit_code_of(main, words):
-    """The exit code that Python would end with; it prints what Python would."""
+def _command_code(words):
+    import happier.cli
+
     sys.argv = ["happier", *map(str, words)]
+    return exit_code_of(happier.cli.main)
+
+
+def exit_code_of(function: Callable[[], object]) -> int:
+    """Run a function and return the exit code that Python would end with; it prints what Python would."""
     code = 1
     try:
-        main()
+        function()
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - what Python itself prints
         traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     return code

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from processes import run_fresh
@@ -13,6 +14,7 @@ from happier.training import loop
 from happier.training.checkpoint import read_checkpoint
 from happier.training.compose import compose
 from happier.training.config import TrainConfig, flatten
+from happier.training.gradient import batch_gradient
 
 
 def weights_of(run: Path) -> dict[str, Any]:
@@ -56,19 +58,19 @@ def train_until_killed(config: TrainConfig, step: int, where: str) -> None:
     """Train, and kill the process at a place of `kill_at`."""
     torch.set_num_threads(1)
     calls = 0
-    real_gradient, real_fsync = loop.batch_gradient, os.fsync
+    real_fsync = os.fsync
 
     def gradient(*arguments: Any, **options: Any) -> Any:
         nonlocal calls
         calls += 1
         if where == "step" and calls == step:
             os.kill(os.getpid(), signal.SIGKILL)
-        return real_gradient(*arguments, **options)
+        return batch_gradient(*arguments, **options)
 
     def fsync(descriptor: int) -> None:
         if where == "save" and calls >= step:
             os.kill(os.getpid(), signal.SIGKILL)
         real_fsync(descriptor)
 
-    loop.batch_gradient, os.fsync = gradient, fsync  # type: ignore[assignment]
-    loop.train(config)
+    with patch.object(loop, "batch_gradient", gradient), patch.object(os, "fsync", fsync):
+        loop.train(config)

@@ -13,13 +13,13 @@ import signal
 import stat
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import xxhash
+from processes import exit_code_of
 
 # A command that waits for what never comes ends by SIGALRM after so many seconds.
 LONGEST = 600
@@ -180,18 +180,9 @@ class Box:
             signal.alarm(LONGEST)
             redirect(folder)
             os.chdir(self.root)
-            function()
-            code = 0
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:  # noqa: BLE001 - what Python itself would print
-            traceback.print_exc()
+            code = exit_code_of(function)
         finally:
-            try:
-                sys.stdout.flush()
-                sys.stderr.flush()
-            finally:
-                os._exit(code)
+            os._exit(code)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ import platform
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from processes import exit_code_of
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -158,15 +159,8 @@ def _run_traced(function: Callable[[], object]) -> None:
         _ptrace(TRACEME, 0)
         os.kill(os.getpid(), signal.SIGSTOP)
         _install_filter()
-        function()
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:  # noqa: BLE001 - what Python itself would print
-        traceback.print_exc()
+        code = exit_code_of(function)
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
 
 
