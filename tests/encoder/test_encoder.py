@@ -194,16 +194,6 @@ def test_all_ways_to_embed_agree(encoder, manifest, tmp_path):
     assert len(Embeddings.read(tmp_path / "out").vectors) == 2
 
 
-def test_onnx_gives_the_same_embeddings(encoder, manifest, tmp_path):
-    import onnxruntime
-
-    path = encoder.export_onnx(tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    images = torch.stack([encoder.read_image(file) for file in manifest.files()])
-    (vectors,) = session.run(None, {"images": images.numpy()})
-    np.testing.assert_allclose(vectors, encoder.embed(manifest.files()), atol=1e-5)
-
-
 def test_half_precision_stays_close(encoder, manifest):
     full = encoder.embed(manifest.files())
     half = encoder.embed(manifest.files(), precision="bf16")
