@@ -34,7 +34,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from happier.arrays import Float32Array
 from happier.data.sources.package_clients import fetch_debian, unpack_debian
-from happier.data.sources.prepared import Prepared
+from happier.data.sources.prepared import PreparedSource
 from happier.errors import FetchError, MissingExtraError
 from happier.progress import StageProgress
 from happier.storage.atomic import scratch_folder
@@ -152,7 +152,7 @@ class _Drawn:
     borrowed: int = 0
 
 
-def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> Prepared:
+def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -> PreparedSource:
     """Fetch the packages and write one PNG for each character and family that is taken.
 
     Raises:
@@ -175,7 +175,7 @@ def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -
             for package, archive in sorted(archives.items())
             if package in used
         )
-    return Prepared(pd.DataFrame(rows, columns=["path", *LEVELS, "font"]), LEVELS, credit)
+    return PreparedSource(pd.DataFrame(rows, columns=["path", *LEVELS, "font"]), LEVELS, credit)
 
 
 def _write_drawings(
