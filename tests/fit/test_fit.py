@@ -227,7 +227,7 @@ def test_images_that_cannot_be_fitted_are_one_line_and_leave_nothing(photos, tmp
 def test_places_that_cannot_be_used_are_one_line(photos, tmp_path):
     with pytest.raises(DataError, match="neither a folder"):
         fit(tmp_path / "none", tmp_path / "out")
-    with pytest.raises(DataError, match="inside of"):
+    with pytest.raises(DataError, match="is inside"):
         fit(photos, photos / "out")
     with pytest.raises(DataError, match="was not written by `happier fit`"):
         fit(photos, photos)
