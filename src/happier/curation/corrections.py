@@ -156,7 +156,7 @@ def apply_corrections(
     """
     tree, paths = ClassTree(manifest), np.asarray(manifest.class_paths(), dtype=object)
     ids = pd.Series(np.arange(len(manifest))).groupby(manifest.ids().astype(str)).agg(list)
-    places: dict[str, list[int]] = ids.to_dict()
+    places: dict[str, list[int]] = {str(name): rows for name, rows in ids.items()}
     names = [list(one) + [""] * (len(manifest.levels) - len(one)) for one in branches(manifest)]
     changed: set[int] = set()
     for one in corrections:

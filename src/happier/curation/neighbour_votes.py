@@ -72,7 +72,8 @@ def _weights(scores: Float32Array) -> FloatArray:
     gaps = scores.astype(np.float64) - scores[:, :1]
     temperature = float(-gaps[:, -1].mean()) / 4
     weights: FloatArray = np.exp(gaps / temperature) if temperature > 0 else np.ones_like(gaps)
-    return weights / weights.sum(axis=1, keepdims=True)
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
 
 
 @dataclass(frozen=True)
@@ -164,4 +165,5 @@ def _likeliest(near: IntArray, voters: FloatArray, labels: IntArray, level: int)
         _, votes, branch = _votes(labels[near, finer], voters, nobody)
         narrowed = voters * (labels[near, finer] == branch[:, None])
         voters = np.where((votes > 0)[:, None], narrowed, voters)
-    return near[np.arange(len(near)), voters.argmax(axis=1)]
+    likeliest: IntArray = near[np.arange(len(near)), voters.argmax(axis=1)]
+    return likeliest

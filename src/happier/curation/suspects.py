@@ -73,7 +73,7 @@ class _Catalogue:
 
     @property
     def depth(self) -> int:
-        return self.labels.shape[1]
+        return int(self.labels.shape[1])
 
     def severity(self, one: int, other: int) -> int:
         """Levels by which two labels differ, of those that both have."""

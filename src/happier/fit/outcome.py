@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from happier.evaluation.result import Difference
+from happier.evaluation.statistics import Difference
 from happier.fit.directory import LOSSES, FitDirectory
 
 __all__ = ["FROZEN", "Fit"]
