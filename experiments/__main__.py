@@ -38,6 +38,20 @@ def run(
 
 
 @app.command()
+def features(
+    sets: Annotated[list[str], typer.Option("--set", help="Sets of features.yaml, one after another.")],
+    workers: Workers = 2,
+    runs: Runs = RUNS,
+    methods: Annotated[list[str] | None, typer.Option("--method", help="Only these methods.")] = None,
+) -> None:
+    """Tune and run every method on kept features; it can be stopped at any time and run again."""
+    from experiments.features import run_features
+
+    for name in sets:
+        run_features(name, workers=workers, runs=runs, methods=methods)
+
+
+@app.command()
 def tables(
     page: Annotated[Path, typer.Option(help="Page whose marked tables are regenerated.")] = Path(
         "docs/results.md"

@@ -3,7 +3,7 @@
     config.<override>     the configuration, a column for each override; null where a run does not set it
     summary.<metric>      means over the queries
     dyml.<metric>         the same test classes under DyML's protocol; null for held-out training classes
-    h_ap                  H-AP of every query, float32
+    h_ap                  H-AP of every query, float32; of every class in the tables of features
     ...                   learning rate, epochs, batch size, queries, fingerprint, seconds, machine
 
 Studies share runs, so a table belongs to a data set rather than to one study. ``classes.parquet`` has the
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,29 @@ from happier.arrays import IntArray
 from happier.storage.atomic import atomic_file
 from happier.storage.lock import locked
 
-if TYPE_CHECKING:
-    from experiments.study import Job
-
 RESULTS = Path(__file__).parent / "results"
 _PER_QUERY, _CLASSES = "h_ap", "classes.parquet"
 Row = dict[str, Any]
+
+
+class StoredRun(Protocol):
+    """What identifies a run: its table, its configuration and its seed."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the table."""
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """The configuration, ``key=value`` each."""
+
+    @property
+    def seed(self) -> int:
+        """Of the run."""
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +58,7 @@ class RunResult:
     Attributes:
         summary: metrics of the run.
         dyml: metrics under DyML's protocol; empty for held-out training classes.
-        h_ap: H-AP of each query ``[Q]``.
+        h_ap: H-AP of each query ``[Q]``, or its mean over those of each class ``[C]`` (features).
         details: the other columns of its row.
     """
 
@@ -51,9 +68,9 @@ class RunResult:
     details: dict[str, Any]
 
 
-def find_result(job: Job) -> RunResult | None:
+def find_result(job: StoredRun) -> RunResult | None:
     """The result of a run, None where it has none yet."""
-    row = _rows(_table_file(job)).get(_configuration(job))
+    row = _rows(_table_file(job)).get(configuration(job))
     if row is None:
         return None
     return RunResult(
@@ -64,10 +81,10 @@ def find_result(job: Job) -> RunResult | None:
     )
 
 
-def add_result(job: Job, result: RunResult) -> None:
+def add_result(job: StoredRun, result: RunResult) -> None:
     """Add the row of a run to its table; runs that end at the same time take turns."""
     row: Row = {
-        **{f"config.{name}": value for name, value in _configuration(job)},
+        **{f"config.{name}": value for name, value in configuration(job)},
         **result.details,
         **{f"summary.{name}": value for name, value in result.summary.items()},
         **{f"dyml.{name}": value for name, value in result.dyml.items()},
@@ -75,7 +92,7 @@ def add_result(job: Job, result: RunResult) -> None:
     }
     file = _table_file(job)
     with locked(RESULTS):
-        rows = {**_rows(file), _configuration(job): row}
+        rows = {**_rows(file), configuration(job): row}
         write_rows(list(rows.values()), file)
 
 
@@ -140,10 +157,11 @@ def _part(row: Row, prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in row.items() if name.startswith(prefix)}
 
 
-def _configuration(job: Job) -> frozenset[tuple[str, str]]:
+def configuration(job: StoredRun) -> frozenset[tuple[str, str]]:
+    """What a run's row is found by."""
     pairs = (text.partition("=") for text in (*job.overrides, f"seed={job.seed}"))
     return frozenset((name, value) for name, _, value in pairs)
 
 
-def _table_file(job: Job) -> Path:
+def _table_file(job: StoredRun) -> Path:
     return RESULTS / f"{job.folder}.parquet"

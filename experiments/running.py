@@ -47,18 +47,19 @@ def run_jobs(jobs: Sequence[Job], *, workers: int, runs: Path) -> None:
     """
     missing = [job for job in jobs if find_result(job) is None]
     print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are done", flush=True)
-    _side_by_side(partial(run_job, runs=runs), missing, workers)
+    side_by_side(partial(run_job, runs=runs), missing, workers)
 
 
 def run_directories(jobs: Mapping[str, Job], *, workers: int, runs: Path) -> dict[str, Path]:
     """The run directory of each job, trained if missing: only results are stored, not weights."""
     directories = {name: runs / job.folder / job.name for name, job in jobs.items()}
     missing = [job for name, job in jobs.items() if not _is_trained(directories[name])]
-    _side_by_side(partial(_train, runs=runs), missing, workers)
+    side_by_side(partial(_train, runs=runs), missing, workers)
     return directories
 
 
-def _side_by_side(task: Callable[[Job], str], jobs: Sequence[Job], workers: int) -> None:
+def side_by_side(task: Callable[[Any], str], jobs: Sequence[Any], workers: int) -> None:
+    """Do the jobs in parallel processes, each of which does many, and print the line of each finished one."""
     if not jobs:
         return
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_end_with_parent)

@@ -18,14 +18,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from experiments.results import RESULTS, RunResult, find_result, query_classes
-from experiments.study import Job, first_of_the_best, read_study
+from experiments.features import FeatureRun, Method, read_methods, read_protocol
+from experiments.results import RESULTS, RunResult, StoredRun, find_result, query_classes
+from experiments.study import first_of_the_best, read_study
+from happier.arrays import IntArray
 from happier.errors import ConfigError
 from happier.evaluation import Difference, holm, seed_difference
 from happier.evaluation.paper_tables import PUBLISHED
@@ -45,7 +47,7 @@ class Figures:
     """
 
     name: str
-    jobs: tuple[Job, ...]
+    jobs: tuple[StoredRun, ...]
 
     @cached_property
     def results(self) -> list[RunResult]:
@@ -66,8 +68,21 @@ class Figures:
 
     @cached_property
     def per_query(self) -> dict[int, npt.NDArray[np.float64]]:
-        """H-AP of each query, by seed."""
-        return {job.seed: result.h_ap for job, result in zip(self.jobs, self.results, strict=True)}
+        """H-AP of each query, by seed; the mean of its class where only that is stored."""
+        found = {job.seed: result.h_ap for job, result in zip(self.jobs, self.results, strict=True)}
+        if isinstance(self.jobs[0], FeatureRun):
+            classes = self.classes
+            found = {seed: means[classes] for seed, means in found.items()}
+        return found
+
+    @cached_property
+    def classes(self) -> IntArray:
+        """The finest class of each query."""
+        folder = self.jobs[0].folder
+        classes = query_classes(folder)
+        if classes is None:
+            raise ConfigError(f"no classes of the queries of {folder} in {RESULTS}: run one of its jobs")
+        return classes
 
 
 def read_figures(study: str) -> dict[str, Figures]:
@@ -77,6 +92,19 @@ def read_figures(study: str) -> dict[str, Figures]:
         for name, jobs in read_study(study).methods.items()
     }
     return {name: figures for name, figures in found.items() if figures.jobs}
+
+
+def feature_figures(set_name: str) -> dict[str, Figures]:
+    """The methods of a set of the features protocol whose chosen configuration has results."""
+    found = {
+        one.name: Figures(one.name, tuple(run for run in one.final if run.seed in one.results))
+        for one in _feature_methods(set_name)
+    }
+    return {name: figures for name, figures in found.items() if figures.jobs}
+
+
+def _feature_methods(set_name: str) -> list[Method]:
+    return [one for methods in read_methods(set_name) for one in methods]
 
 
 def hierarchical_table(methods: dict[str, Figures], reference: str) -> list[list[str]]:
@@ -168,6 +196,35 @@ def published_table(data: str) -> list[list[str]]:
     return rows
 
 
+def tuning_table(set_name: str) -> list[list[str]]:
+    """H-AP on held-out training classes of the configurations that were tried, and the best of them."""
+    rows = [["method", "tried", "defaults", "median", "best", "configuration"]]
+    for one in _feature_methods(set_name):
+        tried = one.tried
+        cells = (
+            [f"{100 * value:.1f}" for value in (tried[0], median(tried), max(tried))] if tried else [""] * 3
+        )
+        chosen = ""
+        if one.final:
+            settings = [text for text in one.final[0].settings if text in one.drawn]
+            chosen = ", ".join(text.split(".", 1)[1] for text in settings) or "the defaults"
+        rows.append([one.name, f"{len(tried)} of {len(one.tuned_on)}", *cells, chosen])
+    return rows
+
+
+def progress_table() -> list[list[str]]:
+    """How much of the features protocol has run."""
+    rows = [["set", "configurations tried", "runs on test"]]
+    for set_name in read_protocol()["sets"]:
+        methods = _feature_methods(set_name)
+        tried, tuning = sum(len(one.tried) for one in methods), sum(len(one.tuned_on) for one in methods)
+        run, final = sum(len(one.results) for one in methods), sum(len(one.seeds) for one in methods)
+        source = methods[0].tuned_on[0].set_name
+        cell = f"{tried} of {tuning}" if source == set_name else f"those of {source}"
+        rows.append([set_name, cell, f"{run} of {final}"])
+    return rows
+
+
 TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
     "levels": level_table,
     "dyml": dyml_table,
@@ -193,11 +250,18 @@ def _table(study: str, kind: str) -> str:
         return markdown(retrieval_table())
     if study == "published":
         return markdown(published_table(kind))
-    methods = read_figures(study)
-    if not methods:
+    if study == "features":
+        return markdown(progress_table())
+    if (set_name := study.removeprefix("features-")) != study:
+        if kind == "tuning":
+            return markdown(tuning_table(set_name))
+        methods, reference = feature_figures(set_name), str(read_protocol()["reference"])
+    else:
+        methods, reference = read_figures(study), read_study(study).reference
+    if not methods or (kind == "hierarchical" and reference not in methods):
         return "Not run yet.\n"
     if kind == "hierarchical":
-        return markdown(hierarchical_table(methods, read_study(study).reference))
+        return markdown(hierarchical_table(methods, reference))
     return markdown(TABLES[kind](methods))
 
 
@@ -258,12 +322,7 @@ def _difference(one: Figures, other: Figures) -> Difference | None:
     if not seeds:
         return None
     mine, theirs = ([figures.per_query[seed] for seed in seeds] for figures in (one, other))
-    classes = query_classes(one.jobs[0].folder)
-    if classes is None:
-        raise ConfigError(
-            f"no classes of the queries of {one.jobs[0].folder} in {RESULTS}: run one of its jobs"
-        )
-    return seed_difference(mine, theirs, classes)
+    return seed_difference(mine, theirs, one.classes)
 
 
 def _difference_cell(one: Difference | None, p_value: float) -> str:
