@@ -9,22 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
+from processes import run_fresh_command
 from shapes import make_shapes
 
 from happier.demo import BUDGETS, IMAGE_SIZE, default_folder
 from happier.runs.run_directory import RunDirectory
 from happier.training.config import flatten
-
-
-def happier(*words, folder, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "happier", *words],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.mark.slow
@@ -49,16 +39,17 @@ def test_the_whole_demo_stopped_and_resumed(tmp_path):
     assert "Traceback" not in said
     assert not (out / "report").exists()
 
-    done = happier("demo", "--quick", folder=tmp_path, HAPPIER_CACHE=str(cache))
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()[-5:]
+    place = {"cwd": tmp_path, "environment": {"HAPPIER_CACHE": str(cache)}}
+    done = run_fresh_command("demo", "--quick", **place)
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()[-5:]
     assert lines[0].startswith("Training ")
     assert lines[1].startswith("The hierarchy ")
     assert lines[2] == "Look: runs/demo-quick/report/index.html"
     assert lines[3] == "Serve: happier serve runs/demo-quick/index"
     assert lines[4] == "Fine-tune: happier demo --full"
-    assert "computing features" not in done.stderr  # they were complete
-    assert "training NSM, " in done.stderr
+    assert "computing features" not in done.err  # they were complete
+    assert "training NSM, " in done.err
 
     data = json.loads((out / "report" / "data.json").read_text())
     assert [model["name"] for model in data["models"]] == ["HAPPIER", "NSM", "without training"]
@@ -67,10 +58,10 @@ def test_the_whole_demo_stopped_and_resumed(tmp_path):
     assert mine["training.steps"] == other["training.steps"] == 100
     assert mine["transform.size"] == 64
 
-    again = happier("demo", "--quick", "--json", folder=tmp_path, HAPPIER_CACHE=str(cache))
-    assert again.returncode == 0, again.stderr
-    assert "training" not in again.stderr
-    assert json.loads(again.stdout)["page"] == "runs/demo-quick/report/index.html"
+    again = run_fresh_command("demo", "--quick", "--json", **place)
+    assert again.code == 0, again.err
+    assert "training" not in again.err
+    assert json.loads(again.out)["page"] == "runs/demo-quick/report/index.html"
 
 
 def test_each_demo_has_its_own_folder_and_the_full_one_continues_the_default_one():
@@ -81,20 +72,19 @@ def test_each_demo_has_its_own_folder_and_the_full_one_continues_the_default_one
 
 def test_without_a_network_the_way_out_is_named(tmp_path):
     # A registry that nobody serves, asked once.
-    found = happier(
-        "demo",
-        folder=tmp_path,
-        HAPPIER_CACHE=str(tmp_path / "cache"),
-        npm_config_registry="http://127.0.0.1:9/",
-        npm_config_fetch_retries="0",
-    )
-    assert found.returncode == 2
-    assert "happier fit FOLDER -o DIR" in found.stderr
-    assert "Traceback" not in found.stderr
+    environment = {
+        "HAPPIER_CACHE": str(tmp_path / "cache"),
+        "npm_config_registry": "http://127.0.0.1:9/",
+        "npm_config_fetch_retries": "0",
+    }
+    found = run_fresh_command("demo", cwd=tmp_path, environment=environment)
+    assert found.code == 2
+    assert "happier fit FOLDER -o DIR" in found.err
+    assert "Traceback" not in found.err
     assert not (tmp_path / "runs").exists()
 
 
 def test_own_images_are_sent_to_fit(tmp_path):
-    found = happier("demo", "--data", "photos", folder=tmp_path)
-    assert found.returncode == 2
-    assert "happier fit photos -o DIR" in found.stderr
+    found = run_fresh_command("demo", "--data", "photos", cwd=tmp_path)
+    assert found.code == 2
+    assert "happier fit photos -o DIR" in found.err

@@ -128,7 +128,7 @@ def test_an_image_tower_of_open_clip_loads_from_a_file_in_the_hubs_format(tmp_pa
 
 def test_weights_of_the_hub_that_cannot_be_had_are_one_line(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(CheckpointError, match="hub:nobody/nothing cannot be had") as error:
+    with pytest.raises(CheckpointError, match="hub:nobody/nothing cannot be downloaded") as error:
         Encoder("test_vit", dim=8, pretrained="hub:nobody/nothing")
     assert "\n" not in str(error.value)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
+from processes import run_fresh
+from processes import script as run_script
 from torch.autograd import gradcheck
 
 from happier import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
@@ -216,7 +216,8 @@ def test_threads_of_torch_stay_as_they_are():
             HAPLoss()(torch.eye(4), torch.tensor([0, 0, 1, 1]))
             assert torch.get_num_threads() == threads
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
+    done = run_fresh(run_script, textwrap.dedent(script))
+    assert done.code == 0, done.err
 
 
 def test_happier_is_the_sum_of_its_terms(make_batch):

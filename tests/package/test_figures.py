@@ -17,17 +17,20 @@ IMAGES = ROOT / "docs" / "images"
 CHROMIUM = any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
 
 
-def make(*options):
-    done = subprocess.run(
-        [sys.executable, ROOT / "docs" / "figures", *options], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """All pictures, made once; without Chromium those that need none."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for only in [()] if CHROMIUM else [("--only", "ranking"), ("--only", "surrogates")]:
+        command = [sys.executable, ROOT / "docs" / "figures", *only, "--epochs", "1", "-o", folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return folder
 
 
 @pytest.mark.slow
-def test_the_worked_picture_is_up_to_date(tmp_path):
-    make("--only", "ranking", "-o", tmp_path)
-    assert (tmp_path / "h-ap.svg").read_text() == (IMAGES / "h-ap.svg").read_text()
+def test_the_worked_picture_is_up_to_date(made):
+    assert (made / "h-ap.svg").read_text() == (IMAGES / "h-ap.svg").read_text()
 
 
 def test_the_picture_of_the_surrogates_shows_their_formulas(monkeypatch):
@@ -44,19 +47,17 @@ def test_the_picture_of_the_surrogates_shows_their_formulas(monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_picture_of_the_surrogates_is_drawn(tmp_path):
-    make("--only", "surrogates", "-o", tmp_path)
-    drawn, kept = ((folder / "surrogates.svg").read_text() for folder in (tmp_path, IMAGES))
+def test_the_picture_of_the_surrogates_is_drawn(made):
+    drawn, kept = ((folder / "surrogates.svg").read_text() for folder in (made, IMAGES))
     assert drawn.count("<path") == kept.count("<path") > 10
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHROMIUM, reason="no Chromium")
-def test_screenshots_are_taken(tmp_path):
-    make("--only", "screenshots", "--epochs", "1", "-o", tmp_path)
-    taken = sorted(path.name for path in tmp_path.iterdir())
-    assert taken == sorted(path.name for path in IMAGES.glob("*.webp"))
-    for path in tmp_path.iterdir():
+def test_screenshots_are_taken(made):
+    taken = sorted(made.glob("*.webp"))
+    assert [path.name for path in taken] == sorted(path.name for path in IMAGES.glob("*.webp"))
+    for path in taken:
         with Image.open(path) as image:
             assert image.size == (1180, 820)
             assert len(image.convert("RGB").getcolors(1 << 24)) > 1000, f"{path.name} is nearly empty"

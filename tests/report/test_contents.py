@@ -186,7 +186,7 @@ def test_runs_of_other_rows_are_not_compared(runs):
     with pytest.raises(InputError, match="different data"):
         write_report([runs[0], replace(runs[1], manifest=other, vectors=runs[1].vectors[:95])], "never")
     turned = runs[1].manifest.take(np.arange(96)[::-1])
-    with pytest.raises(InputError, match="other images or labels"):
+    with pytest.raises(InputError, match="different images or labels"):
         write_report([runs[0], replace(runs[1], manifest=turned)], "never")
     with pytest.raises(OptionError, match="1 to 4 runs, got 5"):
         write_report([*runs, *runs, runs[0]], "never")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+from processes import run_fresh_command
 
 from happier.errors import HappierError, OptionError, SearchError
 from happier.search import Index, measure_recall
@@ -177,9 +176,8 @@ def test_negative_seeds_are_refused(tmp_path):
 def test_the_command_line_says_it_in_one_line(tmp_path):
     Index.build(tmp_path / "index", *images(range(10)), fingerprint=MODEL)
     (tmp_path / "index" / "index.json").write_text('{"format": 2, "rows": "many"}')
-    command = [sys.executable, "-m", "happier", "unindex", str(tmp_path / "index"), "3.png"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "index.json is damaged" in done.stderr
+    done = run_fresh_command("unindex", tmp_path / "index", "3.png")
+    assert done.code == 2
+    assert done.out == ""
+    assert len(done.err.splitlines()) == 1
+    assert "index.json is damaged" in done.err

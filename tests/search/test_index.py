@@ -258,7 +258,7 @@ def test_what_is_there_is_not_overwritten_by_mistake(tmp_path, catalogue):
     assert len(smaller) == 50
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.png").touch()
-    with pytest.raises(SearchError, match="it is not an index"):
+    with pytest.raises(SearchError, match="is not an index"):
         build(tmp_path / "photos", catalogue, overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index", "photos"]
 

@@ -72,8 +72,10 @@ class Features:
                 f"{path} has {len(vectors)} vectors, the manifest {len(manifest)} rows; they must be the same"
             )
         for start in range(0, len(vectors), 4096):
-            if not np.isfinite(vectors[start : start + 4096]).all():
-                raise InputError(f"{path} has values that are not finite, the first in row {start + 1} on")
+            finite = np.isfinite(vectors[start : start + 4096]).all(axis=1)
+            if not finite.all():
+                row = start + int(finite.argmin()) + 1
+                raise InputError(f"{path} has values that are not finite, the first in row {row}")
         same = vectors if vectors.dtype == np.float32 else vectors.astype(np.float32)
         return cls(same, manifest, f"array {checksum(same)}")
 

@@ -145,7 +145,7 @@ def _hub_file(source: str) -> Path:
 
 def _not_to_be_had(source: str, why: str) -> CheckpointError:
     return CheckpointError(
-        f"the weights {source} cannot be had ({why}); download the file and name it with pretrained=FILE"
+        f"the weights {source} cannot be downloaded ({why}); download the file and name it with pretrained=FILE"
     )
 
 
