@@ -68,5 +68,5 @@ def test_faults_are_one_line(small):
 def test_errors_end_the_command_with_code_2(small):
     done = run_fresh_command("train", *small, "training.epoch=3")
     assert done.code == 2
-    assert done.err.startswith("happier: the configuration is invalid: ")
+    assert done.err.startswith("happier: the configuration has an error: ")
     assert len(done.err.splitlines()) == 1

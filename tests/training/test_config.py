@@ -143,7 +143,7 @@ def test_all_faults_are_listed_with_the_nearest_names():
             ]
         )
     text = str(error.value)
-    assert "7 faults" in text
+    assert "has 7 errors: " in text
     hints = ("mean 'happier'?", "'training.epochs'?", "training.batch_size=many", "'optimizer.lr'?", "word")
     for hint in hints:
         assert hint in text
@@ -232,7 +232,7 @@ def test_every_value_out_of_range_is_listed_when_composed(which):
     with pytest.raises(ConfigError) as error:
         compose(["recipe=emoji", *(f"{key}={value}" for key, value in wrong.items())])
     text = str(error.value)
-    assert f"{len(wrong)} faults" in text
+    assert f"has {len(wrong)} errors: " in text
     assert "\n" not in text
     for key in wrong:
         assert f"{key} must be" in text

@@ -135,17 +135,17 @@ def _hub_file(source: str) -> Path:
         try:
             return Path(hf_hub_download(repository, name))
         except LocalEntryNotFoundError as error:  # neither here nor to be downloaded
-            raise _not_to_be_had(source, first_line(error)) from error
+            raise _unavailable(source, first_line(error)) from error
         except EntryNotFoundError:
             continue
         except (OSError, HFValidationError) as error:
-            raise _not_to_be_had(source, first_line(error)) from error
-    raise _not_to_be_had(source, f"it has none of {', '.join(_HUB_FILES)}")
+            raise _unavailable(source, first_line(error)) from error
+    raise _unavailable(source, f"it has none of {', '.join(_HUB_FILES)}")
 
 
-def _not_to_be_had(source: str, why: str) -> CheckpointError:
+def _unavailable(source: str, why: str) -> CheckpointError:
     return CheckpointError(
-        f"the weights {source} cannot be downloaded ({why}); download the file and name it with pretrained=FILE"
+        f"the weights {source} cannot be downloaded ({why}); get the file and name it with pretrained=FILE"
     )
 
 

@@ -293,4 +293,5 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _faulty(faults: Sequence[str]) -> ConfigError:
-    return ConfigError(f"the configuration is invalid: {'; '.join(faults)}")
+    count = f"{len(faults)} errors" if len(faults) > 1 else "an error"
+    return ConfigError(f"the configuration has {count}: {'; '.join(faults)}")
