@@ -298,6 +298,35 @@ def bench_train(
     Console().print(table)
 
 
+@bench_app.command("head", extra="bench")
+def bench_head(
+    features: Annotated[int, typer.Option(min=20, help="How many, of 2,048 numbers each.")] = 60_000,
+    batch_size: Annotated[int, typer.Option(min=8, help="Features of a step.")] = 1024,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Time an epoch of HAPPIER over kept features, with each kind of head.
+
+    Example: happier bench head --features 60000
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench.train import measure_heads
+
+    with Console(stderr=True).status("starting") as status:
+        rows = measure_heads(features=features, batch_size=batch_size, tell=status.update)
+    if as_json:
+        typer.echo(json.dumps([{**asdict(row), "epoch_seconds": row.epoch_seconds} for row in rows]))
+        return
+    title = f"HAPPIER on {features:,} features of 2,048 numbers, batches of {batch_size:,}; CPU seconds"
+    table = Table("head", "a step", "an epoch", title=title)
+    for row in rows:
+        table.add_row(row.head, f"{row.step_seconds:.3f}", f"{row.epoch_seconds:.1f}")
+    Console().print(table)
+
+
 @bench_app.command("embed", extra="bench")
 def bench_embed(
     networks: Annotated[
