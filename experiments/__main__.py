@@ -99,6 +99,17 @@ def retrievals(
 
 
 @app.command()
+def trees(
+    runs: Runs = RUNS,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Seeds. [default: 0, 1, 2]")] = None,
+) -> None:
+    """Train heads on emoji under trees that were built, and evaluate them under the true one."""
+    from experiments.built_trees import measure_built_trees
+
+    print(measure_built_trees(runs, seeds=seeds or (0, 1, 2)))
+
+
+@app.command()
 def rates(
     studies: Annotated[
         list[str], typer.Argument(help="Studies that swept learning rates; the last one counts.")

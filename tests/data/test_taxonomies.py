@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
+from small_wordnet import small_wordnet
 
 from happier.data import Manifest
 from happier.data.taxonomies.agreement import (
@@ -22,7 +23,6 @@ from happier.data.taxonomies.inat import inat_taxonomy
 from happier.data.taxonomies.meaning_choices import read_choices, write_choices
 from happier.data.taxonomies.nested_cuts import TreeNode, cut_paths
 from happier.data.taxonomies.table import read_taxonomy_table
-from happier.data.taxonomies.wordnet import WordNet
 from happier.data.taxonomies.wordnet_taxonomy import first_meanings, meanings_of, wordnet_taxonomy
 from happier.errors import InputError, OptionError, TaxonomyError
 
@@ -30,39 +30,6 @@ from happier.errors import InputError, OptionError, TaxonomyError
 def flat(names, **columns):
     table = pd.DataFrame({"path": [f"{at}.png" for at in range(len(names))], "split": "train", **columns})
     return Manifest(table.assign(item=list(names)), levels=[*columns, "item"], root=".", name="flat")
-
-
-# A tiny WordNet in the format of the real one: word, meanings in order; offset, words, parent, description.
-NOUNS = [
-    ("entity", None, "what is"),
-    ("animal", "entity", "a living thing that moves"),
-    ("bird", "animal", "has feathers"),
-    ("owl", "bird", "hunts at night"),
-    ("emu", "bird", "runs"),
-    ("rodent", "animal", "gnaws"),
-    ("mouse", "rodent", "a small rodent"),
-    ("rat", "rodent", "a larger one"),
-    ("tool", "entity", "for doing things"),
-    ("saw", "tool", "cuts wood"),
-    ("hammer", "tool", "drives nails"),
-    ("device", "tool", "made for a purpose"),
-    ("mouse", "device", "points on a screen"),
-    ("apple", "entity", "a fruit"),
-]
-
-
-def small_wordnet():
-    data, offsets, index = b"  1 a licence line  \n", {}, {}
-    for word, parent, description in NOUNS:
-        pointer = f"001 @ {offsets[parent]:08d} n 0000 " if parent else "000 "
-        offset = len(data)
-        data += f"{offset:08d} 03 n 01 {word} 0 {pointer}| {description}  \n".encode()
-        offsets[word] = offset  # parents are named before their children, and no parent has two meanings
-        index.setdefault(word, []).append(offset)
-    lines = ["  1 a licence line"]
-    for word, places in sorted(index.items()):
-        lines.append(f"{word} n {len(places)} 1 @ {len(places)} 0 {' '.join(f'{at:08d}' for at in places)}")
-    return WordNet("\n".join(lines).encode(), data)
 
 
 def test_meanings_and_ancestors():
@@ -134,7 +101,7 @@ def test_choices_that_cannot_be(tmp_path, row, message):
 
 def test_wordnet_tree_folds_chains_and_gathers_single_classes():
     words = small_wordnet()
-    names = ["owl", "emu", "mouse", "rat", "saw", "hammer", "apple", "quux"]
+    names = ["owl", "emu", "mouse", "rat", "screwdriver", "hammer", "apple", "quux"]
     meanings, note = first_meanings(words, names)
     assert note.startswith("1 of 8 names were given their most frequent meaning unseen; 1 that WordNet lacks")
     made = wordnet_taxonomy(words, meanings, levels=["kind", "family"], sizes=[3, 5])
@@ -143,7 +110,7 @@ def test_wordnet_tree_folds_chains_and_gathers_single_classes():
         "emu": ("animal", "bird"),
         "mouse": ("animal", "rodent"),
         "rat": ("animal", "rodent"),
-        "saw": ("tool", "tool"),
+        "screwdriver": ("tool", "tool"),
         "hammer": ("tool", "tool"),
         "apple": ("apple", "apple"),
         "quux": ("other", "other"),
@@ -154,12 +121,14 @@ def test_wordnet_tree_folds_chains_and_gathers_single_classes():
 
 def test_a_class_above_another_keeps_its_own_place():
     words = small_wordnet()
-    meanings = {name: words.meaning(f"{name}.n.01") for name in ("bird", "owl", "emu", "saw", "hammer")}
+    meanings = {
+        name: words.meaning(f"{name}.n.01") for name in ("bird", "owl", "emu", "screwdriver", "hammer")
+    }
     assert wordnet_taxonomy(words, meanings, levels=["kind"], sizes=[2]).paths == {
         "bird": ("bird",),
         "owl": ("bird",),
         "emu": ("bird",),
-        "saw": ("tool",),
+        "screwdriver": ("tool",),
         "hammer": ("tool",),
     }
 

@@ -18,6 +18,7 @@ VIEWS = {
     "mistakes": ("/?view=mistakes", ".mistake"),
     "class": ("/?view=class&path=warm", ".bars li"),
     "all classes": ("/?view=class", ".class-list li"),
+    "suspects": ("/?view=suspects", ".suspect, .message"),
     "API": ("/docs", "section h3"),
     "error": ("/?id=nobody", ".message.error"),
 }

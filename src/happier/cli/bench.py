@@ -375,3 +375,43 @@ def bench_embed(
         last = [row.best, f"{row.speedup:.1f}", f"{row.decoding:,.0f}", f"{row.decoding_share:.0%}"]
         table.add_row(row.network, str(row.size), *rates, *last)
     Console().print(table)
+
+
+@bench_app.command("suspects", extra="bench,search")
+def bench_suspects(
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN|INDEX", help="An index, run, directory of vectors or .npy file.")
+    ],
+    manifest: Annotated[Path | None, typer.Option(help="The labels; by default the source's own.")] = None,
+    share: Annotated[float, typer.Option(min=0.001, max=0.5, help="Share of labels to make wrong.")] = 0.05,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of plantings at each level.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Plant wrong labels at each level and look for them, side by side with cleanlab.
+
+    Example: happier bench suspects photos.index
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench.suspects import measure_suspects
+    from happier.curation.labelled_vectors import read_labelled_vectors
+
+    with Console(stderr=True).status("reading") as status:
+        vectors = read_labelled_vectors(source, manifest=manifest)
+        found = measure_suspects(vectors, share=share, seeds=tuple(range(seeds)), status=status.update)
+    if as_json:
+        typer.echo(json.dumps([asdict(entry) for entry in found], indent=2))
+        return
+    table = Table("wrong from", "way", "planted", "precision", "listed", "recall")
+    for entry in found:
+        figures = (
+            f"{entry.planted:,}",
+            f"{entry.precision:.3f}",
+            f"{entry.listed:,.0f}",
+            f"{entry.recall:.3f}",
+        )
+        table.add_row(entry.level, entry.way, *figures)
+    Console().print(table)

@@ -29,6 +29,10 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Another host name of the server; may be repeated.")
     ] = None,
+    corrections: Annotated[
+        Path | None,
+        typer.Option(help="CSV that decisions about suspect labels go to; without it the server only reads."),
+    ] = None,
 ) -> None:
     """Open an index as a page: search by image, browse the taxonomy, look at the worst mistakes.
 
@@ -37,7 +41,7 @@ def serve(
     from happier.web.server import ExplorerServer, access_for, open_explorer
 
     access = access_for(host, token=token, allow_hosts=allow_host or ())
-    explorer = open_explorer(index, against, images=images or ())
+    explorer = open_explorer(index, against, images=images or (), corrections=corrections)
     server = ExplorerServer(explorer, host=host, port=port, access=access)
     typer.echo(f"Exploring {index} at {server.link}    (API: {server.address}/docs, Ctrl-C to stop)")
     server.run()

@@ -21,6 +21,7 @@ from happier.web.routes.mistakes import mistake_routes
 from happier.web.routes.pages import page_routes
 from happier.web.routes.search import search_routes, upload_routes
 from happier.web.routes.server import server_routes
+from happier.web.routes.suspects import suspect_routes
 from happier.web.routes.taxonomy import taxonomy_routes
 from happier.web.workers import Workers
 
@@ -59,6 +60,7 @@ def create_api(explorer: Explorer, *, limits: Limits | None = None) -> FastAPI:
     api.include_router(search_routes(explorer, workers))
     api.include_router(upload_routes(explorer, workers))
     api.include_router(mistake_routes(explorer, workers))
+    api.include_router(suspect_routes(explorer, workers))
     api.include_router(image_routes(explorer, workers))
     api.include_router(page_routes(explorer))
     return api

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from happier.curation.corrections import CorrectionsFile
 from happier.data.class_path import join as join_path
 from happier.data.class_path import split as split_path
 from happier.data.class_tree import ClassNode
@@ -21,6 +22,7 @@ from happier.taxonomy import UNKNOWN
 from happier.web.analysis import Analysis
 from happier.web.indexed_model import IndexedModel
 from happier.web.search_query import QueryMetrics, SearchQuery
+from happier.web.suspect_list import SuspectList
 from happier.web.uploads import Uploads
 
 ONE_INDEX = "there is only one index; start the server with --against INDEX2 to compare"
@@ -52,7 +54,14 @@ class ConfusedClass:
 class Explorer:
     """One index, or two over the same catalogue to compare their models."""
 
-    def __init__(self, index: Index, against: Index | None = None, *, images: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        index: Index,
+        against: Index | None = None,
+        *,
+        images: Sequence[Path] = (),
+        corrections: CorrectionsFile | None = None,
+    ) -> None:
         names = [
             one.directory.resolve().name.removesuffix(".index") for one in (index, against) if one is not None
         ]
@@ -66,6 +75,7 @@ class Explorer:
                     f"{list(against.levels)}"
                 )
             self.models["b"] = IndexedModel("b", against, name=names[1], images=images)
+        self.suspects = SuspectList(self.models["a"], corrections)
         self.uploads = Uploads(
             lambda image: {model.key: model.embed(image) for model in self.models.values()}
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from happier.curation.corrections import Correction
+from happier.curation.suspects import Suspect
 from happier.data.class_path import split as split_path
 from happier.data.class_tree import ClassNode
 from happier.search.index import Hit
@@ -120,6 +122,24 @@ def mistake_out(model: IndexedModel, mistake: Mistake) -> schemas.MistakeOut:
         h_ap=mistake.h_ap,
         severity=mistake.severity,
         other_h_ap=mistake.other_h_ap,
+    )
+
+
+def suspect_out(model: IndexedModel, suspect: Suspect, decision: Correction | None) -> schemas.SuspectOut:
+    """Something that is probably wrong, with the images to look at."""
+    index = model.index
+    return schemas.SuspectOut(
+        kind=suspect.kind,
+        severity=suspect.severity,
+        confidence=suspect.confidence,
+        item=item_out(model, index.row(suspect.id)) if suspect.id else None,
+        label=suspect.label,
+        names=list(split_path(suspect.label)),
+        proposed=suspect.proposed,
+        proposed_names=list(split_path(suspect.proposed)),
+        evidence=[item_out(model, index.row(one)) for one in suspect.evidence],
+        decision=None if decision is None else decision.decision,
+        decided_class="" if decision is None else decision.class_path,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, Field
 
 
@@ -152,6 +154,48 @@ class MistakesOut(BaseModel):
     mistakes: list[MistakeOut]
     total: int
     offset: int
+
+
+class SuspectOut(BaseModel):
+    """A label, or a class, that is probably wrong."""
+
+    kind: str = Field(description="label, duplicate, alike or divided")
+    severity: int = Field(description="levels between the label and what it probably should be")
+    confidence: float
+    item: ImageOut | None = Field(description="the image; null where it is about whole classes")
+    label: str
+    names: list[str] = Field(description="the label, coarse to fine")
+    proposed: str
+    proposed_names: list[str]
+    evidence: list[ImageOut]
+    decision: str | None = Field(description="right, wrong or skip; null where it is open")
+    decided_class: str
+
+
+class SuspectsOut(BaseModel):
+    """Labels that are probably wrong, the most severe first."""
+
+    ready: bool = Field(description="false while they are being found: ask again")
+    writable: bool = Field(description="whether decisions are kept")
+    suspects: list[SuspectOut]
+    total: int
+    decided: int
+    offset: int
+
+
+class DecisionIn(BaseModel):
+    """What a person decided."""
+
+    id: str = Field("", max_length=4096, description="the image; empty for the whole class")
+    label: str = Field(max_length=2048)
+    decision: Literal["right", "wrong", "skip"]
+    class_path: str = Field("", max_length=2048, description="the class that it is, where it is wrong")
+
+
+class DecisionOut(BaseModel):
+    """That it is kept."""
+
+    decisions: int
 
 
 class ConfusionOut(BaseModel):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from happier.curation.corrections import CorrectionsFile
 from happier.errors import OptionError
 from happier.extras import needs_extra
 from happier.search.index import Index
@@ -97,16 +98,30 @@ class ExplorerServer:
 
 
 def open_explorer(
-    index: Path | str, against: Path | str | None = None, *, images: Sequence[Path] = ()
+    index: Path | str,
+    against: Path | str | None = None,
+    *,
+    images: Sequence[Path] = (),
+    corrections: Path | None = None,
 ) -> Explorer:
     """Read one or two indexes to explore, and load their models.
 
+    Args:
+        index: what to explore.
+        against: a second index of the same catalogue.
+        images: further folders that images may be in.
+        corrections: the CSV that decisions about suspects go to; without it the server only reads.
+
     Raises:
         SearchError: not an index, or two that do not fit together.
+        DataError: the file is not one of corrections.
     """
+    decisions = None if corrections is None else CorrectionsFile(corrections)
+    if decisions is not None and decisions.path.exists():
+        decisions.read()  # a file of something else should fail here, not at the first decision
     opened = Index.open(index)
     other = None if against is None else Index.open(against)
-    explorer = Explorer(opened, other, images=images)
+    explorer = Explorer(opened, other, images=images, corrections=decisions)
     for model in explorer.models.values():
         if model.embeds:
             model.index.encoder()  # a broken model should fail here, not in the first search

@@ -39,6 +39,8 @@ export const classes = (text, limit = 20) => ask(address("/api/classes", { text,
 export const items = (values, signal) => ask(address("/api/items", values), { signal });
 export const search = (values, signal) => ask(address("/api/search", values), { signal });
 export const mistakes = (values, signal) => ask(address("/api/mistakes", values), { signal });
+export const suspects = (values, signal) => ask(address("/api/suspects", values), { signal });
+export const decide = (decision) => ask("/api/suspects", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(decision) });
 export const oneClass = (values, signal) => ask(address("/api/class", values), { signal });
 
 export function upload(file) {

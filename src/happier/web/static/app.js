@@ -7,9 +7,10 @@ import { byId, el, say } from "./dom.js";
 import { showMistakes } from "./mistakes.js";
 import * as places from "./place.js";
 import { failure, showSearch } from "./search.js";
+import { showSuspects } from "./suspects.js";
 import { mark, startTree } from "./tree.js";
 
-const VIEWS = { search: showSearch, mistakes: showMistakes, class: showClass };
+const VIEWS = { search: showSearch, mistakes: showMistakes, class: showClass, suspects: showSuspects };
 const main = byId("main");
 let info = null;
 let running = new AbortController();

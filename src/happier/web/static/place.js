@@ -1,6 +1,6 @@
 // The whole state is in the address: every view can be linked to, and the back button works.
 
-const NAMES = ["view", "id", "upload", "label", "k", "within", "path", "sort", "side"];
+const NAMES = ["view", "id", "upload", "label", "k", "within", "path", "sort", "side", "kind"];
 export const DEFAULT_K = 24;
 
 export function read() {
@@ -8,7 +8,7 @@ export function read() {
   const place = {};
   for (const name of NAMES) place[name] = query.get(name) ?? "";
   place.k = Math.min(200, Math.max(1, Number.parseInt(place.k, 10) || DEFAULT_K));
-  if (!["mistakes", "class"].includes(place.view)) place.view = "search";
+  if (!["mistakes", "class", "suspects"].includes(place.view)) place.view = "search";
   return place;
 }
 
