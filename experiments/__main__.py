@@ -123,8 +123,27 @@ def rates(
             print(f"{data} {family}: {' '.join(overrides)}")
 
 
+@app.command()
+def reference(
+    clone: Annotated[Path, typer.Argument(help="A clone of github.com/elias-ramzi/HAPPIER.")],
+    batches: Annotated[int, typer.Option(min=1, help="Random batches of two levels, and of three.")] = 10,
+) -> None:
+    """Compare our losses and metrics with the authors' code; exit code 1 where they differ."""
+    from experiments.reference import TOLERANCE, compare_with_reference
+
+    found = compare_with_reference(clone, batches=batches)
+    print(f"{'largest relative difference':30}{'value':>10}{'gradient':>10}")
+    for one in found:
+        gradient = "" if one.gradient is None else f"{one.gradient:.1e}"
+        print(f"{one.name:30}{one.value:10.1e}{gradient:>10}{'' if one.agrees else '  differs'}")
+    if not all(one.agrees for one in found):
+        raise typer.Exit(1)
+    print(f"all within {TOLERANCE:g}, over {2 * batches} batches")
+
+
 if __name__ == "__main__":
     try:
         app()
     except HappierError as error:
-        sys.exit(f"experiments: {error}")
+        print(f"experiments: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -6,8 +6,8 @@
     h_ap                  H-AP of every query, float32; of every class in the tables of features
     ...                   learning rate, epochs, batch size, queries, fingerprint, seconds, machine
 
-Studies share runs, so a table belongs to a data set rather than to one study. ``classes.parquet`` has the
-number of each query's finest class, a row for each data set and split: what intervals resample.
+Studies share runs, so a table belongs to a data set rather than to one study. ``classes/`` has the number of
+each query's finest class, a file for each data set and split: what intervals resample.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from happier.storage.atomic import atomic_file
 from happier.storage.lock import locked
 
 RESULTS = Path(__file__).parent / "results"
-_PER_QUERY, _CLASSES = "h_ap", "classes.parquet"
+_PER_QUERY = "h_ap"
 Row = dict[str, Any]
 
 
@@ -102,22 +102,16 @@ def query_classes(folder: str) -> IntArray | None:
     Args:
         folder: data set and split, as `Job.folder`.
     """
-    file = RESULTS / _CLASSES
-    rows = pq.read_table(file).to_pylist() if file.is_file() else []
-    return next((np.asarray(row["classes"], dtype=np.int64) for row in rows if row["folder"] == folder), None)
+    file = _class_file(folder)
+    return np.asarray(pq.read_table(file)["class"], dtype=np.int64) if file.is_file() else None
 
 
 def add_classes(folder: str, classes: IntArray) -> None:
     """Store the finest class of each query of a data set and split, where it is not stored yet."""
-    with locked(RESULTS):
-        if query_classes(folder) is not None:
-            return
-        file = RESULTS / _CLASSES
-        rows = pq.read_table(file).to_pylist() if file.is_file() else []
-        rows = sorted([*rows, {"folder": folder, "classes": classes.tolist()}], key=lambda row: row["folder"])
-        schema = pa.schema({"folder": pa.string(), "classes": pa.list_(pa.int32())})
+    file = _class_file(folder)
+    if not file.is_file():
         with atomic_file(file) as part:
-            pq.write_table(pa.Table.from_pylist(rows, schema=schema), part, compression="zstd")
+            pq.write_table(pa.table({"class": classes.astype(np.int32)}), part, compression="zstd")
 
 
 def configurations(file: Path) -> set[frozenset[tuple[str, str]]]:
@@ -165,3 +159,7 @@ def configuration(job: StoredRun) -> frozenset[tuple[str, str]]:
 
 def _table_file(job: StoredRun) -> Path:
     return RESULTS / f"{job.folder}.parquet"
+
+
+def _class_file(folder: str) -> Path:
+    return RESULTS / "classes" / f"{folder}.parquet"

@@ -30,7 +30,7 @@ from experiments.study import first_of_the_best, read_study
 from happier.arrays import IntArray
 from happier.errors import ConfigError
 from happier.evaluation import Difference, holm, seed_difference
-from happier.evaluation.paper_tables import PUBLISHED
+from happier.evaluation.paper_tables import PUBLISHED, QUOTED
 from happier.evaluation.table import SIGNIFICANT
 
 Part = Literal["summary", "dyml"]
@@ -117,7 +117,7 @@ def hierarchical_table(methods: dict[str, Figures], reference: str) -> list[list
 
 
 def level_table(methods: dict[str, Figures]) -> list[list[str]]:
-    """Tables 2 and 3: R@1 and AP of each level, coarse to fine, and how bad the first answers are."""
+    """Tables 3 and 4: R@1 and AP of each level, coarse to fine, and how bad the first answers are."""
     first = next(iter(methods.values())).results[0].summary
     names = [name.removeprefix("AP/") for name in first if name.startswith("AP/")]
     metrics = [f"R@1/{names[-1]}", *(f"AP/{name}" for name in names)]
@@ -131,17 +131,17 @@ def level_table(methods: dict[str, Figures]) -> list[list[str]]:
 
 
 def dyml_table(methods: dict[str, Figures]) -> list[list[str]]:
-    """DyML's protocol: AP, ASI and R@1, the mean over the scales."""
+    """Table 2, DyML's protocol: AP, ASI and R@1, the mean over the scales."""
     metrics = ["mAP", "ASI", "R@1"]
     columns = [_column(methods, metric, "dyml") for metric in metrics]
     return [["method", *metrics], *([name, *cells] for name, *cells in zip(methods, *columns, strict=True))]
 
 
 def relevance_table(methods: dict[str, Figures]) -> list[list[str]]:
-    """Each training under both measures: H-AP with the relevance of Eq. 6, and the plain mean of the AP."""
-    rows = [["trained for", "H-AP", "mean AP of the levels"]]
+    """Table 6: each training under H-AP (Eq. 4), under the plain mean of the levels' AP, and under NDCG."""
+    rows = [["trained for", "H-AP", "mean AP of the levels", "NDCG"]]
     for name, one in methods.items():
-        rows.append([name, _cell(one.values("H-AP")), _cell(one.weighted_ap())])
+        rows.append([name, *map(_cell, (one.values("H-AP"), one.weighted_ap(), one.values("NDCG")))])
     return rows
 
 
@@ -188,7 +188,10 @@ def retrieval_table() -> list[list[str]]:
 
 
 def published_table(data: str) -> list[list[str]]:
-    """The paper's own figures for one of its data sets."""
+    """The paper's own figures: one of its data sets, or one of its other tables."""
+    if data in QUOTED:
+        quoted = QUOTED[data]
+        return [[quoted.title, *quoted.columns], *([name, *cells] for name, cells in quoted.rows.items())]
     table = PUBLISHED[data]
     rows = [[table.title, *table.columns]]
     for name, values in table.rows.items():

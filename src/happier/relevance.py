@@ -35,7 +35,7 @@ class Relevance(Protocol):
 
 @final
 class HierarchyRelevance:
-    """The paper's relevance: each level shares a fixed total weight among its items (Eq. 6).
+    """The paper's relevance: each level shares a fixed total weight among its items (Eq. 4).
 
         rel(l) = (l / L)^alpha / |Omega^(l)|,    rel(0) = 0
 

@@ -276,7 +276,7 @@ def test_weighted_ap_relevance_gives_the_weighted_sum_of_aps():
 
 
 def test_the_best_order_is_by_relevance_where_relevance_falls_with_the_level():
-    """Nine fine items and two coarse ones: Eq. 6 gives the coarse ones more, and H-AP is still at most 1."""
+    """Nine fine items and two coarse ones: Eq. 4 gives the coarse ones more, and H-AP is still at most 1."""
     labels = np.array([[0, 0]] * 10 + [[0, 1]] * 2 + [[1, 2]] * 3)
     by_level = np.r_[5.0, np.full(9, 3.0), np.full(2, 2.0), np.full(3, 1.0)][:, None]
     by_relevance = np.r_[5.0, np.full(9, 2.0), np.full(2, 3.0), np.full(3, 1.0)][:, None]

@@ -150,8 +150,8 @@ def binary(rows, depth):
     return [[None if level is None else int(level == depth) for level in row] for row in rows]
 
 
-def eq6(alpha=1.0, count_query=False):
-    """Relevance of the paper's Eq. 6; with ``count_query`` the removed query counts at the finest level."""
+def eq4(alpha=1.0, count_query=False):
+    """Relevance of the paper's Eq. 4; with ``count_query`` the removed query counts at the finest level."""
 
     def relevance(counts, levels):
         depth = len(counts) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -250,10 +251,32 @@ def test_sum_over_levels(batch):
     loss = SumOverLevels(lambda classes: SmoothAPLoss(), (3, 9), weights=(0.3, 0.7))
     expected = 0.3 * SmoothAPLoss()(embeddings, labels[:, :1]) + 0.7 * SmoothAPLoss()(embeddings, labels)
     torch.testing.assert_close(loss(embeddings, labels), expected)
+    parts = [SmoothAPLoss()(embeddings, labels[:, :1]), SmoothAPLoss()(embeddings, labels)]
+    for reduction, whole in (("mean", sum(parts) / 2), ("sum", sum(parts))):
+        loss = SumOverLevels(lambda classes: SmoothAPLoss(), (3, 9), reduction=reduction)
+        torch.testing.assert_close(loss(embeddings, labels), whole)
+    with pytest.raises(OptionError, match="mean or sum, got 'max'"):
+        SumOverLevels(lambda classes: SmoothAPLoss(), (3, 9), reduction="max")
     with pytest.raises(OptionError, match="one number of 0 or more for each of the 2 levels"):
         SumOverLevels(lambda classes: SmoothAPLoss(), (3, 9), weights=(1.0,))
     with pytest.raises(OptionError, match="labels have 1 levels, this loss 2"):
         loss(embeddings, labels[:, 0])
+
+
+def test_a_sum_over_levels_is_a_mean_to_adam_and_not_to_sgd(batch):
+    def step(optimizer, reduction):
+        vectors = torch.nn.Parameter(batch[0].detach().clone())
+        loss = SumOverLevels(lambda classes: SmoothAPLoss(tau=0.1), (3, 9), reduction=reduction)
+        loss(torch.nn.functional.normalize(vectors), batch[1]).backward()
+        before = vectors.detach().clone()
+        optimizer([vectors]).step()
+        return vectors.detach() - before
+
+    for name, factor in (("Adam", 1.0), ("SGD", 2.0)):
+        optimizer = partial(getattr(torch.optim, name), lr=0.1, **({"eps": 1e-30} if name == "Adam" else {}))
+        torch.testing.assert_close(
+            step(optimizer, "sum"), factor * step(optimizer, "mean"), rtol=1e-4, atol=1e-9
+        )
 
 
 def test_smooth_ap_takes_whole_paths():

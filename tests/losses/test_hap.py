@@ -36,18 +36,18 @@ def assert_same(got, expected, tolerance):
 
 
 OPTIONS = {
-    "paper": ({}, StepSurrogate(), lambda r: r.eq6()),
-    "authors": ({"preset": "authors"}, StepSurrogate(offset=1.44, hrank=False), lambda r: r.eq6()),
+    "paper": ({}, StepSurrogate(), lambda r: r.eq4()),
+    "authors": ({"preset": "authors"}, StepSurrogate(offset=1.44, hrank=False), lambda r: r.eq4()),
     "authors on iNaturalist": (
         {"surrogate": StepSurrogate(start=0.0, offset=1.0, hrank=False)},
         StepSurrogate(start=0.0, offset=1.0, hrank=False),
-        lambda r: r.eq6(),
+        lambda r: r.eq4(),
     ),
-    "alpha": ({"alpha": 3.0}, StepSurrogate(), lambda r: r.eq6(3.0)),
+    "alpha": ({"alpha": 3.0}, StepSurrogate(), lambda r: r.eq4(3.0)),
     "other parameters": (
         {"surrogate": StepSurrogate(tau=0.1, rho=7.0, delta=0.2, gamma=2.0, nu=3.0, mu=0.25)},
         StepSurrogate(tau=0.1, rho=7.0, delta=0.2, gamma=2.0, nu=3.0, mu=0.25),
-        lambda r: r.eq6(),
+        lambda r: r.eq4(),
     ),
     "weighted AP": (
         {"relevance": WeightedAPRelevance([0.5, 0.2, 0.3])},
@@ -67,9 +67,9 @@ OPTIONS = {
     "query counted": (
         {"relevance": HierarchyRelevance(count_query=True)},
         StepSurrogate(),
-        lambda r: r.eq6(count_query=True),
+        lambda r: r.eq4(count_query=True),
     ),
-    "very sharp": ({"surrogate": StepSurrogate(tau=1e-4)}, StepSurrogate(tau=1e-4), lambda r: r.eq6()),
+    "very sharp": ({"surrogate": StepSurrogate(tau=1e-4)}, StepSurrogate(tau=1e-4), lambda r: r.eq4()),
 }
 
 
@@ -105,7 +105,7 @@ def test_sigmoid_equals_the_loops(reference, make_batch, engine, tau):
 
         def slow(v, y, rows=rows):
             ranks = lambda s, levels, rel, k: reference.sigmoid_ranks(s, levels, rel, k, tau)  # noqa: E731
-            return reference.hap_loss(v @ v.T, rows, y.shape[1], reference.eq6(), ranks)
+            return reference.hap_loss(v @ v.T, rows, y.shape[1], reference.eq4(), ranks)
 
         expected = value_and_gradient(slow, embeddings, labels)
         assert_same(
@@ -121,7 +121,7 @@ def test_any_depth(reference, make_batch, engine, depth):
 
     def slow(v, y):
         ranks = lambda s, levels, rel, k: reference.surrogate_ranks(s, levels, rel, k, StepSurrogate())  # noqa: E731
-        return reference.hap_loss(v @ v.T, rows, depth, reference.eq6(), ranks)
+        return reference.hap_loss(v @ v.T, rows, depth, reference.eq4(), ranks)
 
     expected = value_and_gradient(slow, embeddings, labels)
     assert_same(value_and_gradient(HAPLoss(engine=engine), embeddings, labels), expected, 1e-10)
@@ -134,7 +134,7 @@ def test_query_left_in(reference, make_batch, engine):
 
     def slow(v, y):
         ranks = lambda s, levels, rel, k: reference.surrogate_ranks(s, levels, rel, k, StepSurrogate())  # noqa: E731
-        return reference.hap_loss(v @ v.T, rows, 3, reference.eq6(), ranks)
+        return reference.hap_loss(v @ v.T, rows, 3, reference.eq4(), ranks)
 
     expected = value_and_gradient(slow, embeddings, labels)
     assert_same(
@@ -150,7 +150,7 @@ def test_reference_set(reference, make_batch, engine):
 
     def slow(v, y, w, z):
         ranks = lambda s, levels, rel, k: reference.surrogate_ranks(s, levels, rel, k, StepSurrogate())  # noqa: E731
-        return reference.hap_loss(v @ w.T, rows, 3, reference.eq6(), ranks)
+        return reference.hap_loss(v @ w.T, rows, 3, reference.eq4(), ranks)
 
     arguments = (embeddings, labels, others, other_labels)
     assert_same(

@@ -68,7 +68,7 @@ def step(p=StepSurrogate()):  # noqa: B008
 
 
 def hap(depth, ranks):
-    return lambda scores, rows: reference.hap_loss(scores, rows, depth, reference.eq6(), ranks)
+    return lambda scores, rows: reference.hap_loss(scores, rows, depth, reference.eq4(), ranks)
 
 
 def fine(depth, slow):

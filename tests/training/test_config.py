@@ -97,6 +97,17 @@ def test_the_papers_values():
     product = compose(["recipe=dyml_product", MANIFEST])
     assert (product.model.pretrained, product.training.epochs) == ("imagenet", 20)
     assert (product.optimizer.lr, product.optimizer.eta_min) == (0.01, 1e-5)
+    for name in ("inat_base", "inat_full", "inat_base_authors", "inat_full_authors"):
+        proxies = compose([f"recipe={name}", MANIFEST]).optimizer.proxies
+        assert (proxies.name, proxies.lr, proxies.weight_decay, proxies.eta_min) == ("adam", 2e-5, 4e-4, 1e-6)
+
+
+@pytest.mark.parametrize("name", [*PAPER, *(f"{name}_authors" for name in PAPER)])
+def test_the_papers_recipes_sum_over_levels_and_keep_the_last_weights(name):
+    config = compose([f"recipe={name}", "loss=sum_nsm", MANIFEST])
+    assert config.loss["reduction"] == "sum"
+    assert config.evaluation.keep == "last"
+    assert compose(["recipe=emoji", "loss=sum_nsm"]).loss["reduction"] == "mean"
 
 
 @pytest.mark.parametrize("name", PAPER)

@@ -330,6 +330,21 @@ def test_early_stopping(small, tmp_path):
     assert [line["best"] for line in evaluations][-1] is False
 
 
+@pytest.mark.parametrize(("keep", "epoch"), [("best", 0), ("last", 2)])
+def test_the_last_weights_are_kept_where_they_count(small, tmp_path, keep, epoch):
+    # At this rate nothing is learned: no evaluation is better than the first.
+    options = ["evaluation.every=1", "evaluation.start=true", "training.epochs=2", "optimizer.lr=1e-12"]
+    run = tmp_path / "run"
+    options += ["model.freeze_batch_norm=true", f"evaluation.keep={keep}"]
+    result = train(compose([*small, f"run={run}", *options]))
+    best = [line["best"] for line in lines(run) if line["kind"] == "evaluation"]
+    assert best == [True, False, False]
+    assert result.best_epoch == epoch
+    assert result.metrics["H-AP"] == happier.Encoder.from_pretrained(run).metrics["H-AP"]
+    kept = read_checkpoint(run / "checkpoint" / f"{keep}.ckpt")
+    assert_same(kept["encoder"], load_file(run / "model.safetensors"))
+
+
 def test_warm_up_holds_the_backbone(small, tmp_path):
     options = [
         *small,

@@ -33,7 +33,7 @@ def evaluate(
         bool,
         typer.Option("--paper", help="Count the query in its own class, as the published figures do."),
     ] = False,
-    alpha: Annotated[float, typer.Option(help="Exponent of the relevance (Eq. 6).")] = 1.0,
+    alpha: Annotated[float, typer.Option(help="Exponent of the relevance (Eq. 4).")] = 1.0,
     k: Annotated[
         list[int] | None, typer.Option(help="Cut-offs, may be repeated. [default: 1 10 100]")
     ] = None,

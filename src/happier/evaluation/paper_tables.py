@@ -1,6 +1,7 @@
-"""The paper's tables (Ramzi et al., ECCV 2022, Tables 1 to 4), to compare other figures with.
+"""The paper's tables (Ramzi et al., ECCV 2022), to compare other figures with.
 
-They count the query in its own class: compare them with ``HierarchyRelevance(count_query=True)`` only.
+`PUBLISHED` has Tables 1 to 4 by data set, `QUOTED` other tables and figures as they stand. The metrics count
+the query in its own class: compare them with ``HierarchyRelevance(count_query=True)`` only.
 """
 
 from __future__ import annotations
@@ -190,6 +191,71 @@ PUBLISHED: dict[str, PublishedTable] = {
             "Sum of NSM": (36.8, 46.9, 60.8),
             "CSL": (31.1, 40.7, 52.7),
             "HAPPIER": (38.0, 47.9, 63.7),
+        },
+    ),
+}
+
+
+@dataclass(frozen=True)
+class QuotedTable:
+    """A table of the paper as it stands.
+
+    Attributes:
+        title: of the first column.
+        columns: headings of the others.
+        rows: by their first cell.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[str, ...]]
+
+
+QUOTED: dict[str, QuotedTable] = {
+    "surrogate": QuotedTable(  # Table 5
+        "iNat-base",
+        ("H-AP",),
+        {
+            "sigmoid, no clustering": ("52.3",),
+            "surrogate, no clustering": ("53.1",),
+            "surrogate and clustering": ("54.3",),
+        },
+    ),
+    "relevance": QuotedTable(  # Table 6
+        "trained for",
+        ("H-AP", "ΣwAP", "NDCG"),
+        {"H-AP (Eq. 4)": ("53.1", "39.8", "97.0"), "ΣwAP": ("52.0", "40.5", "96.4")},
+    ),
+    "statistics": QuotedTable(  # supplementary B.1
+        "data set",
+        ("images", "classes, fine to coarse"),
+        {
+            "SOP": ("120,053", "22,634 objects, 12 categories"),
+            "iNaturalist 2018": ("461,939", "8,142 species; 2 levels (base) or 7 (full)"),
+            "DyML-Vehicle, train": ("343.1 K", "36,301, 89, 5"),
+            "DyML-Vehicle, test": ("63.5 K fine, 34.3 K middle, 5.9 K coarse", "8,183, 127, 6"),
+            "DyML-Animal, train": ("407.8 K", "495, 28, 5"),
+            "DyML-Animal, test": ("11.3 K fine, 23.1 K middle, 12.5 K coarse", "162, 17, 5"),
+            "DyML-Product, train": ("747.1 K", "1,609, 169, 36"),
+            "DyML-Product, test": ("1.5 K", "315, 37, 6"),
+        },
+    ),
+    "hours": QuotedTable(  # supplementary B.4; Quadro RTX 5000 and Tesla V100 with 16 GiB, mixed precision
+        "training",
+        ("hours",),
+        {
+            "SOP": ("up to 7",),
+            "iNaturalist 2018": ("25",),
+            "DyML-Vehicle, DyML-Animal": ("less than 20",),
+            "DyML-Product": ("6",),
+        },
+    ),
+    "csl": QuotedTable(  # supplementary B.5
+        "CSL: mAP, ASI, R@1",
+        ("DyML-Vehicle", "DyML-Animal", "DyML-Product"),
+        {
+            "reported by Sun et al.": ("12.1, 23.0, 25.2", "31.0, 45.2, 52.3", "28.7, 29.0, 54.3"),
+            "by the authors of HAPPIER": ("30.0, 43.6, 87.1", "40.8, 46.3, 60.9", "31.1, 40.7, 52.7"),
         },
     ),
 }

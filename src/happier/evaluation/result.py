@@ -12,7 +12,13 @@ import numpy as np
 
 from happier.arrays import FloatArray, IntArray
 from happier.errors import InputError, OptionError
-from happier.evaluation.statistics import Difference, Interval, check_confidence, estimate
+from happier.evaluation.statistics import (
+    Difference,
+    Interval,
+    check_confidence,
+    estimate,
+    format_p_value,
+)
 from happier.extras import needs_extra
 from happier.metrics.schema import Schema, higher_is_better
 from happier.storage.atomic import atomic_file
@@ -159,8 +165,7 @@ class Differences(dict[str, Difference]):
             if higher_is_better(metric) is None:
                 continue
             low, high = (_cell(metric, value, signed=True) for value in (one.low, one.high))
-            p_value = "-" if np.isnan(one.p_value) else f"{one.p_value:.3f}"
-            cells = (_cell(metric, one.mean, signed=True), f"{low} to {high}", p_value)
+            cells = (_cell(metric, one.mean, signed=True), f"{low} to {high}", format_p_value(one.p_value))
             table.add_row(metric, *cells, _better(metric, one))
         return table
 

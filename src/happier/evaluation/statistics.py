@@ -170,6 +170,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return [float(value) for value in adjusted]
 
 
+def format_p_value(value: float) -> str:
+    """A p-value as it is printed: three digits, a dash where undefined.
+
+    >>> format_p_value(0.0312), format_p_value(1e-9)
+    ('0.031', '<0.001')
+    """
+    return "-" if np.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
 def check_confidence(confidence: float) -> None:
     """Check a confidence level.
 

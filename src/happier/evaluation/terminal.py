@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from happier.evaluation.paper_tables import PublishedTable
+from happier.evaluation.statistics import format_p_value
 from happier.evaluation.table import Metric, format_value
 
 
@@ -55,7 +56,7 @@ def metrics_table(rows: Sequence[Metric], names: Sequence[str], title: str) -> T
             cells += [
                 Text(format_value(difference.mean, row.unit, signed=True), style=colour),
                 _interval(difference.low, difference.high, row, signed=True),
-                _p_value(difference.p_value),
+                format_p_value(difference.p_value),
             ]
         table.add_row(*cells)
     return table
@@ -101,7 +102,3 @@ def _interval(low: float, high: float, row: Metric, *, signed: bool = False) -> 
     if math.isnan(low):
         return ""
     return f"{format_value(low, row.unit, signed=signed)}..{format_value(high, row.unit, signed=signed)}"
-
-
-def _p_value(value: float) -> str:
-    return "-" if math.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"

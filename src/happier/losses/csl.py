@@ -1,4 +1,4 @@
-"""CSL: proxies that carry their path, and a margin for each level."""
+"""CSL, Cross-Scale Learning: proxies that carry their path, and a margin for each level."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARGINS = {1: (0.25,), 2: (0.25, 0.45), 3: (0.25, 0.35, 0.45), 7: (0.15, 0.25, 
 
 @final
 class CSLLoss(RetrievalLoss):
-    """Composite similarity learning: farther classes must be farther, by a margin for each level.
+    """Cross-Scale Learning: farther classes must be farther, by a margin for each level.
 
         L = sum_l mean_v softplus( LSE_{p differing from v at level l}(c s(v, p)) - c s(v, p_v) + c m_l )
 

@@ -35,7 +35,7 @@ class NormSoftmaxLoss(RetrievalLoss):
 
     Reference:
         Zhai and Wu, Classification is a Strong Baseline for Deep Metric Learning, BMVC 2019; Ramzi et al.,
-        ECCV 2022, Eq. 8.
+        ECCV 2022, Eq. 6.
 
     >>> import torch
     >>> loss = NormSoftmaxLoss(num_classes=3, dim=4)

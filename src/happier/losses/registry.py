@@ -61,13 +61,15 @@ class LossEntry:
         own = {name: entry.default for name, entry in inspect.signature(self.make).parameters.items()}
         known = {**own, **self.surrogate, **self.preset}
         if self.over_levels:
-            known["weights"] = None
+            known |= {"weights": None, "reduction": "mean"}
         return {name: value for name, value in known.items() if name not in _GIVEN}
 
     def build(self, taxonomy: Taxonomy, dim: int, options: Mapping[str, Any]) -> RetrievalLoss:
         """The loss for a training set and an embedding size; options must be known ones."""
         chosen = {**self.preset, **options}
-        weights = chosen.pop("weights", None) if self.over_levels else None
+        levels = {
+            name: chosen.pop(name) for name in ("weights", "reduction") if self.over_levels and name in chosen
+        }
         wanted = inspect.signature(self.make).parameters
         if self.surrogate:
             flat = {name: chosen.pop(name) for name in self.surrogate if name in chosen}
@@ -78,7 +80,7 @@ class LossEntry:
             return self.make(**{name: value for name, value in given.items() if name in wanted}, **chosen)
 
         if self.over_levels:
-            return SumOverLevels(make, taxonomy.num_classes, weights=weights)
+            return SumOverLevels(make, taxonomy.num_classes, **levels)
         return make(taxonomy.num_classes[-1])
 
 

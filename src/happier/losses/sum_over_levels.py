@@ -27,7 +27,9 @@ class SumOverLevels(RetrievalLoss):
     Args:
         factory: called with the number of classes of each level; returns that level's loss.
         num_classes: classes of each level, coarse first: ``taxonomy.num_classes``.
-        weights: one for each level, coarse first; 1/L each by default.
+        weights: one for each level, coarse first; by default the same for all, by ``reduction``.
+        reduction: "mean", a weight of 1/L each, or "sum", a weight of 1 each, as in the paper's recipes.
+            Under Adam both take the same steps (but for weight decay); under SGD a sum steps L times as far.
 
     Shapes:
         embeddings ``[B, D]`` unit vectors, labels ``[B, L]``; a scalar comes back.
@@ -50,12 +52,16 @@ class SumOverLevels(RetrievalLoss):
         num_classes: Sequence[int],
         *,
         weights: Sequence[float] | None = None,
+        reduction: str = "mean",
     ) -> None:
         super().__init__()
         depth = len(num_classes)
         if depth == 0:
             raise OptionError("num_classes must name at least one level")
-        self.weights = tuple(map(float, weights)) if weights is not None else (1 / depth,) * depth
+        if reduction not in ("mean", "sum"):
+            raise OptionError(f"reduction must be mean or sum, got {reduction!r}")
+        equal = (1 / depth if reduction == "mean" else 1.0,) * depth
+        self.weights = tuple(map(float, weights)) if weights is not None else equal
         if len(self.weights) != depth or not all(math.isfinite(w) and w >= 0 for w in self.weights):
             raise OptionError(
                 f"weights must be one number of 0 or more for each of the {depth} levels, "

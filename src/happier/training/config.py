@@ -119,6 +119,7 @@ RULES: Final[dict[str, Rule]] = {
     "evaluation.every": _COUNT,
     "evaluation.batch_size": _between(1, 2**20),
     "evaluation.patience": _POSITIVE_COUNT,
+    "evaluation.keep": _one_of("best", "last"),
 }
 """Rules for single values; an optional value may also be null."""
 
@@ -261,6 +262,8 @@ class EvaluationConfig:
     batch_size: int = 128
     patience: int | None = None
     """Stop after so many evaluations without a better H-AP."""
+    keep: str = "best"
+    """The weights that the run ends with: of the "best" evaluation, or the "last"."""
 
 
 @dataclass

@@ -40,7 +40,7 @@ class TrainResult:
     Attributes:
         run_dir: its directory.
         steps: steps that were done in all.
-        metrics: the best evaluation; empty where there was none.
+        metrics: the evaluation of the weights that are kept, the best or the last; empty without any.
         best_epoch: the epochs that were done before it; 0 for the untrained model.
         is_main: whether this is the first rank, the one that prints.
     """

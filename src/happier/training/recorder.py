@@ -99,7 +99,7 @@ class Recorder:
             self.evaluate()
 
     def evaluate(self) -> None:
-        """Evaluate the encoder, keep it where it is the best so far, and save."""
+        """Evaluate the encoder, keep it where it is the best so far or the last counts, and save."""
         if self._validation is None:
             return
         at, encoder, started = self._state.position, self._state.encoder, time.perf_counter()
@@ -107,7 +107,9 @@ class Recorder:
         better = metrics[METRIC] > at.best
         at.stale = 0 if better else at.stale + 1
         if better:
-            at.best, at.best_epoch, at.best_metrics = metrics[METRIC], at.epoch, metrics
+            at.best = metrics[METRIC]
+        if better or self._evaluation.keep == "last":
+            at.best_epoch, at.best_metrics = at.epoch, metrics
             encoder.metrics = metrics
             self._save_model()
         with self._disk_errors():

@@ -46,7 +46,9 @@ class Position:
     done: Count = 0
     """Batches done in the current epoch."""
     best: float = -math.inf
+    """The best H-AP of all evaluations."""
     best_epoch: Count = 0
+    """Of the weights that are kept, as are the metrics: the best, or the last where those count."""
     best_metrics: dict[str, int | float] = field(default_factory=dict)
     stale: Count = 0
     """Evaluations since the best."""
