@@ -13,7 +13,8 @@
     ├── ConfigError           a training configuration
     ├── CheckpointError       a checkpoint or model file
     ├── TrainingError         a run that cannot continue
-    └── SearchError           an index
+    ├── SearchError           an index
+    └── ServerError           a server that refuses or does not answer
 
 The command line prints any of them in one line and exits with code 2.
 """
@@ -120,3 +121,15 @@ class TrainingError(HappierError):
 
 class SearchError(HappierError):
     """An index cannot be built, read or searched."""
+
+
+class ServerError(HappierError):
+    """A server refused a request, or does not answer.
+
+    Attributes:
+        status: of the answer; None where there is none.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status

@@ -17,6 +17,7 @@ NEEDED: Final = {
     "report": ("pandas", "timm", "jinja2", "matplotlib"),
     "web": ("pandas", "timm", "faiss", "fastapi", "uvicorn"),
     "taxonomy": (),
+    "client": ("httpx",),
     "bench": (),
 }
 

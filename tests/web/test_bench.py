@@ -25,7 +25,7 @@ def test_a_short_load_has_no_errors(place):
         "200",
     ]
     printed = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout
-    load = json.loads(printed)
+    (load,) = json.loads(printed)
     assert load["errors"] == 0
     assert load["requests"] > 8
     assert set(load["by_kind"]) == {"search", "thumbnail", "items", "upload"}

@@ -7,32 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
-import psutil
 
-from happier.errors import SearchError
-from happier.extras import needs_extra
-
-with needs_extra("bench,web"):
-    import httpx
+from happier.bench.http_load import Connection, ServerUnderTest, serve
 
 Report = Callable[[str], None]
 # What a user does: mostly look at results and their pictures, sometimes upload an image.
 _MIX = (("search", 0.40), ("thumbnail", 0.45), ("items", 0.10), ("upload", 0.05))
+_BY_ID = (("search", 1.0),)
+# Servers that are compared take turns, so that both see the machine's other work.
+_TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -40,6 +34,7 @@ class Load:
     """The outcome of a load test.
 
     Attributes:
+        server: which.
         clients: number of clients, each sending its next request as soon as it has an answer.
         seconds: duration of the load.
         requests: answered.
@@ -47,9 +42,10 @@ class Load:
         busy: answers 429, which a client repeats; they are not errors.
         p50, p99: milliseconds per request, all kinds together.
         by_kind: the same for each kind of request.
-        memory: MiB the server held at each tenth of the time.
+        memory: MiB the server held during each turn, ten times.
     """
 
+    server: str
     clients: int
     seconds: float
     requests: int
@@ -77,30 +73,160 @@ def bench_serve(
     clients: int = 100,
     seconds: float = 30.0,
     max_requests: int = 100_000,
-    images: int = 2_000,
+    processes: int = 1,
+    before: Path | None = None,
+    by_id: int | None = None,
     report: Report = lambda _: None,
-) -> Load:
-    """Put `happier serve`, in a process of its own, under load.
+) -> list[Load]:
+    """Put `happier serve`, in processes of its own, under load.
 
     Args:
-        index: what to serve; None for a catalogue of drawn images made for it.
+        index: what to serve; None for a catalogue made for it.
         clients: at once.
         seconds: how long.
         max_requests: stop earlier after this many.
-        images: of the drawn catalogue.
+        processes: of the server.
+        before: ``src`` folder of another checkout: its server gets the same load, in turns with this one.
+        by_id: search by id only, over so many random vectors with HNSW where no index is given.
         report: called with what is being done.
 
     Raises:
-        SearchError: the server did not start.
+        SearchError: a server did not start.
     """
-    with tempfile.TemporaryDirectory(prefix="happier-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="happier-bench-") as folder, ExitStack() as stack:
         if index is None:
-            report(f"drawing {images:,} images and indexing them")
-            index = drawn_index(Path(folder), images)
-        report("starting the server")
-        with _server(index) as (address, process):
-            report(f"{clients} clients for {seconds:g} s")
-            return asyncio.run(_hold(address, process, clients, seconds, max_requests))
+            report("making a catalogue")
+            index = drawn_index(Path(folder), 2_000) if by_id is None else vector_index(Path(folder), by_id)
+        report("starting the servers")
+        servers = {}
+        if before is not None:
+            servers["before"] = stack.enter_context(serve(index, source=before))
+        servers["now"] = stack.enter_context(serve(index, str(processes)))
+        mix = _MIX if by_id is None else _BY_ID
+        rounds = [_Rounds(name, one, clients, mix) for name, one in servers.items()]
+        asyncio.run(_take_turns(rounds, seconds, max_requests, report))
+        return [one.load() for one in rounds]
+
+
+def vector_index(folder: Path, count: int) -> Path:
+    """An index of random vectors in clusters of about fifty, with HNSW; few of its images have a class."""
+    import pandas as pd
+
+    from happier.data import Manifest
+    from happier.search import Index
+
+    generator = np.random.default_rng(0)
+    centres = generator.standard_normal((max(1, count // 50), 128))
+    near = centres[generator.integers(0, len(centres), count)]
+    near += 0.5 * generator.standard_normal(near.shape)
+    vectors = (near / np.linalg.norm(near, axis=1, keepdims=True)).astype(np.float32)
+    names = [str(number % 40) if number % 50 == 0 else "" for number in range(count)]
+    rows = {"path": [f"{number}.png" for number in range(count)], "split": "test", "kind": names}
+    manifest = Manifest(pd.DataFrame(rows), levels=["kind"], root=folder)
+    Index.build(folder / "vectors.index", manifest, vectors, fingerprint="0" * 64, engine="hnsw")
+    return folder / "vectors.index"
+
+
+async def _take_turns(rounds: Sequence[_Rounds], seconds: float, max_requests: int, report: Report) -> None:
+    for one in rounds:
+        await one.prepare()
+    turns = _TURNS if len(rounds) > 1 else 1
+    for turn in range(turns):
+        for one in rounds:
+            report(f"{one.name}: {one.clients} clients for {seconds / turns:g} s ({turn + 1} of {turns})")
+            await one.hold(seconds / turns, max_requests // turns)
+
+
+class _Rounds:
+    """The load on one server, in one turn or several."""
+
+    def __init__(
+        self, name: str, server: ServerUnderTest, clients: int, mix: Sequence[tuple[str, float]]
+    ) -> None:
+        self.name, self.clients = name, clients
+        self._server, self._mix = server, mix
+        self._took: list[tuple[str, float]] = []
+        self._outcomes: Counter[str] = Counter()
+        self._memory: list[float] = []
+        self._seconds = 0.0
+        self._items: list[dict[str, Any]] = []
+        self._uploads: list[bytes] = []
+
+    async def prepare(self) -> None:
+        """Wait for the server, and learn what to ask for."""
+        await self._server.ready()
+        client = Connection(self._server.port)
+        answer = await client.get("/api/items", spread="true", limit=200)
+        self._items = answer.json()["items"]
+        if len(self._mix) > 1:
+            picture = (await client.get(self._items[0]["image"])).body
+            self._uploads = [changed_picture(picture, number) for number in range(32)]
+        else:
+            for offset in range(0, 20_000, 1_000):
+                answer = await client.get("/api/items", offset=offset, limit=200)
+                self._items += answer.json()["items"]
+        client.close()
+
+    async def hold(self, seconds: float, max_requests: int) -> None:
+        """All clients at once."""
+        start = time.perf_counter()
+        end, most = start + seconds, len(self._took) + max_requests
+
+        async def one_client(seed: int) -> None:
+            random, client = Random(seed), Connection(self._server.port)
+            while time.perf_counter() < end and len(self._took) < most:
+                await self._one_request(client, random)
+            client.close()
+
+        async def watch() -> None:
+            for _ in range(10):
+                await asyncio.sleep(seconds / 10)
+                self._memory.append(self._server.memory())
+
+        watching = asyncio.create_task(watch())
+        await asyncio.gather(*(one_client(seed) for seed in range(self.clients)))
+        watching.cancel()
+        self._seconds += time.perf_counter() - start
+
+    async def _one_request(self, client: Connection, random: Random) -> None:
+        kind = random.choices([name for name, _ in self._mix], [weight for _, weight in self._mix])[0]
+        item = random.choice(self._items)
+        began = time.perf_counter()
+        try:
+            if kind == "search":
+                quick = {"metrics": "false"} if len(self._mix) == 1 else {}
+                answer = await client.get("/api/search", id=item["id"], k=24, **quick)
+            elif kind == "thumbnail":
+                answer = await client.get(item["thumbnail"])
+            elif kind == "items":
+                answer = await client.get("/api/items", within=item["names"][0])
+            else:
+                answer = await client.post_file("/api/search", random.choice(self._uploads))
+            outcome = "busy" if answer.status == 429 else "ok" if answer.ok else "error"
+        except (OSError, EOFError):
+            outcome = "error"
+        self._outcomes[outcome] += 1
+        self._took.append((kind, 1000 * (time.perf_counter() - began)))
+        if outcome == "busy":
+            await asyncio.sleep(0.2)
+
+    def load(self) -> Load:
+        """The outcome."""
+        everything = [one for _, one in self._took]
+        return Load(
+            server=self.name,
+            clients=self.clients,
+            seconds=self._seconds,
+            requests=len(self._took),
+            errors=self._outcomes["error"],
+            busy=self._outcomes["busy"],
+            p50=_percentile(everything, 50),
+            p99=_percentile(everything, 99),
+            by_kind={
+                kind: _summary([one for name, one in self._took if name == kind]) for kind, _ in self._mix
+            },
+            memory=(*self._memory, self._server.memory()),
+        )
 
 
 def drawn_index(folder: Path, count: int) -> Path:
@@ -135,114 +261,13 @@ def drawn_index(folder: Path, count: int) -> Path:
     return folder / "drawn.index"
 
 
-@contextmanager
-def _server(index: Path) -> Iterator[tuple[str, psutil.Process]]:
-    command = [sys.executable, "-m", "happier.bench.serve_target", str(index)]
-    # OpenMP threads would only compete with the server's workers.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise SearchError(f"the server for {index} did not start")
-        yield json.loads(line)["address"], psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(20)
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-async def _hold(
-    address: str, process: psutil.Process, clients: int, seconds: float, max_requests: int
-) -> Load:
-    took: list[tuple[str, float]] = []
-    statuses: Counter[str] = Counter()
-    memory: list[float] = []
-    async with httpx.AsyncClient(
-        base_url=address, timeout=60, limits=httpx.Limits(max_connections=clients)
-    ) as client:
-        await _wait_for(client)
-        items = (await client.get("/api/items", params={"spread": True, "limit": 200})).json()["items"]
-        picture = (await client.get(items[0]["image"])).content
-        uploads = [_changed(picture, number) for number in range(32)]
-        start = time.perf_counter()
-        end = start + seconds
-
-        async def one_client(seed: int) -> None:
-            random = Random(seed)
-            while time.perf_counter() < end and len(took) < max_requests:
-                kind, request = _next(client, random, items, uploads)
-                began = time.perf_counter()
-                try:
-                    answer = await client.send(request)
-                    outcome = "busy" if answer.status_code == 429 else "ok" if answer.is_success else "error"
-                except httpx.HTTPError:
-                    outcome = "error"
-                statuses[outcome] += 1
-                took.append((kind, 1000 * (time.perf_counter() - began)))
-                if outcome == "busy":
-                    await asyncio.sleep(0.2)
-
-        async def watch() -> None:
-            for _ in range(10):
-                await asyncio.sleep(seconds / 10)
-                memory.append(process.memory_info().rss / 2**20)
-
-        watching = asyncio.create_task(watch())
-        await asyncio.gather(*(one_client(seed) for seed in range(clients)))
-        lasted = time.perf_counter() - start
-        watching.cancel()
-    memory.append(process.memory_info().rss / 2**20)
-    return Load(
-        clients=clients,
-        seconds=lasted,
-        requests=len(took),
-        errors=statuses["error"],
-        busy=statuses["busy"],
-        p50=_percentile([one for _, one in took], 50),
-        p99=_percentile([one for _, one in took], 99),
-        by_kind={kind: _summary([one for name, one in took if name == kind]) for kind, _ in _MIX},
-        memory=tuple(memory),
-    )
-
-
-async def _wait_for(client: httpx.AsyncClient) -> None:
-    """Wait until the server answers and has finished its work at the start."""
-    for _ in range(600):
-        try:
-            answer = await client.get("/api/info")
-            if all(side["analysed"] for side in answer.json()["sides"]):
-                return
-        except httpx.TransportError:
-            pass
-        await asyncio.sleep(0.2)
-    raise SearchError("the server did not become ready")
-
-
-def _next(
-    client: httpx.AsyncClient, random: Random, items: list[dict[str, Any]], uploads: list[bytes]
-) -> tuple[str, httpx.Request]:
-    kind = random.choices([name for name, _ in _MIX], [weight for _, weight in _MIX])[0]
-    item = random.choice(items)
-    if kind == "search":
-        return kind, client.build_request("GET", "/api/search", params={"id": item["id"], "k": 24})
-    if kind == "thumbnail":
-        return kind, client.build_request("GET", item["thumbnail"])
-    if kind == "items":
-        names = item["names"][:1]
-        return kind, client.build_request("GET", "/api/items", params={"within": "/".join(names)})
-    file = {"file": ("query.png", random.choice(uploads), "image/png")}
-    return kind, client.build_request("POST", "/api/search", files=file)
-
-
-def _changed(picture: bytes, number: int) -> bytes:
+def changed_picture(picture: bytes, number: int) -> bytes:
     """The picture with a unique mark, so that it is not recognised as one seen before."""
     from happier.data.image import open_image
 
     image = open_image(picture).convert("RGB")
-    image.putpixel((number % image.width, 0), (number, 255 - number, number))
+    place = number % image.width, number // image.width % image.height
+    image.putpixel(place, (number % 256, 255 - number % 256, number // 256 % 256))
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return buffer.getvalue()

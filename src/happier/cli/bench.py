@@ -237,12 +237,22 @@ def bench_serve(
     clients: Annotated[int, typer.Option(min=1, max=1000, help="Clients at once.")] = 100,
     seconds: Annotated[float, typer.Option(min=1, max=600, help="How long.")] = 30.0,
     max_requests: Annotated[int, typer.Option(min=1, help="Stop earlier after so many requests.")] = 100_000,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes of the server.")] = 1,
+    before: Annotated[
+        Path | None,
+        typer.Option(help="src folder of another checkout: the same load for its server, in turns."),
+    ] = None,
+    by_id: Annotated[
+        int | None,
+        typer.Option(min=100, help="Search by id only; without INDEX over so many random vectors with HNSW."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Hold a steady load against the explorer on this machine: latency, errors, memory.
 
     Example: happier bench serve --clients 20 --seconds 10
     """
+    import os
     from dataclasses import asdict
 
     from rich.console import Console
@@ -251,22 +261,81 @@ def bench_serve(
     from happier.bench.serve import bench_serve as hold
 
     with Console(stderr=True).status("starting") as status:
-        load = hold(index, clients=clients, seconds=seconds, max_requests=max_requests, report=status.update)
+        loads = hold(
+            index,
+            clients=clients,
+            seconds=seconds,
+            max_requests=max_requests,
+            processes=workers,
+            before=before,
+            by_id=by_id,
+            report=status.update,
+        )
     if as_json:
-        typer.echo(json.dumps({**asdict(load), "rate": load.rate, "growth": load.growth}))
+        values = [{**asdict(load), "rate": load.rate, "growth": load.growth} for load in loads]
+        typer.echo(json.dumps(values))
         return
-    table = Table(title=f"{load.clients} clients for {load.seconds:.0f} s on 127.0.0.1")
-    for title in ("requests", "number", "p50 ms", "p99 ms"):
-        table.add_column(title, justify="left" if title == "requests" else "right")
-    for kind, (count, p50, p99) in load.by_kind.items():
-        table.add_row(kind, f"{count:,}", f"{p50:,.0f}", f"{p99:,.0f}")
-    table.add_row("all", f"{load.requests:,}", f"{load.p50:,.0f}", f"{load.p99:,.0f}")
     console = Console()
-    console.print(table)
-    console.print(
-        f"{load.rate:,.0f} requests/s, {load.errors} errors, {load.busy} rejected as busy; "
-        f"memory {load.memory[0]:,.0f} to {load.memory[-1]:,.0f} MiB, {load.growth:+,.1f} in the second half"
-    )
+    for load in loads:
+        table = Table(title=f"{load.server}: {load.clients} clients for {load.seconds:.0f} s on 127.0.0.1")
+        for title in ("requests", "number", "p50 ms", "p99 ms"):
+            table.add_column(title, justify="left" if title == "requests" else "right")
+        for kind, (count, p50, p99) in load.by_kind.items():
+            table.add_row(kind, f"{count:,}", f"{p50:,.0f}", f"{p99:,.0f}")
+        table.add_row("all", f"{load.requests:,}", f"{load.p50:,.0f}", f"{load.p99:,.0f}")
+        console.print(table)
+        console.print(
+            f"{load.rate:,.0f} requests/s, {load.errors} errors, {load.busy} rejected as busy; memory "
+            f"{load.memory[0]:,.0f} to {load.memory[-1]:,.0f} MiB, {load.growth:+,.1f} in the second half"
+        )
+    if len(loads) > 1:
+        first, last = loads[0], loads[-1]
+        console.print(f"{last.rate / first.rate:.1f} x the requests/s, p99 {last.p99 / first.p99:.2f} x")
+    console.print(f"load average {os.getloadavg()[0]:.1f}")
+
+
+@bench_app.command("soak", extra="bench,web")
+def bench_soak(
+    minutes: Annotated[float, typer.Option(min=0.05, max=600, help="How long.")] = 5.0,
+    clients: Annotated[int, typer.Option(min=1, max=1000, help="Clients at once.")] = 20,
+    workers: Annotated[int, typer.Option(min=2, max=64, help="Processes of the server.")] = 2,
+    images: Annotated[int, typer.Option(min=100, help="Images of the drawn catalogue.")] = 400,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Search while images come and go and processes are killed; check each answer against exact search.
+
+    Exit code 1 where an answer was wrong or an image was lost.
+
+    Example: happier bench soak --minutes 5
+    """
+    import os
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from happier.bench.soak import soak
+
+    with Console(stderr=True).status("starting") as status:
+        found = soak(minutes=minutes, clients=clients, processes=workers, images=images, report=status.update)
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+    else:
+        typer.echo(
+            f"{found.minutes:.1f} minutes, {found.clients} clients, {workers} processes, load average "
+            f"{os.getloadavg()[0]:.1f}\n"
+            f"{found.requests:,} requests ({found.requests / found.minutes / 60:,.0f}/s), {found.checked:,} "
+            f"rankings checked, {found.generations} states of the index\n"
+            f"{found.added} images added, {found.removed} removed, {found.kills} processes killed, "
+            f"{found.repeated} requests repeated because their process was killed\n"
+            f"{found.wrong} wrong answers, {found.failed} failed requests, {found.lost} images lost\n"
+            f"p50 {found.p50:,.0f} ms, p99 {found.p99:,.0f} ms; a change was seen after {found.lag:.2f} s at "
+            "most\n"
+            f"memory {found.memory[0]:,.0f} MiB after a tenth of the time, {found.memory[-1]:,.0f} at the end"
+        )
+        for line in found.faults:
+            typer.echo(line)
+    if found.wrong or found.failed or found.lost:
+        raise typer.Exit(1)
 
 
 @bench_app.command("train", extra="bench")

@@ -23,6 +23,9 @@ def serve(
     token: Annotated[
         str | None, typer.Option(envvar="HAPPIER_TOKEN", help="The token, instead of a random one.")
     ] = None,
+    tokens: Annotated[
+        Path | None, typer.Option(help="A TOML file of named tokens, with roles and dates of expiry.")
+    ] = None,
     images: Annotated[
         list[Path] | None, typer.Option(help="Another folder that images may be in; may be repeated.")
     ] = None,
@@ -33,15 +36,51 @@ def serve(
         Path | None,
         typer.Option(help="CSV that decisions about suspect labels go to; without it the server only reads."),
     ] = None,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that serve.")] = 1,
+    add_to: Annotated[
+        Path | None,
+        typer.Option(help="Let tokens with the role write change the index; new images go to this folder."),
+    ] = None,
+    root_path: Annotated[str, typer.Option(help="Path it is reached under, e.g. /photos.")] = "",
+    ssl_certfile: Annotated[
+        Path | None, typer.Option(help="Certificate, to speak TLS without a proxy.")
+    ] = None,
+    ssl_keyfile: Annotated[Path | None, typer.Option(help="Key of the certificate.")] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log each request as a line of JSON to standard error.")
+    ] = False,
 ) -> None:
     """Open an index as a page: search by image, browse the taxonomy, look at the worst mistakes.
 
     Example: happier serve emoji.index --against baseline.index
     """
-    from happier.web.server import ExplorerServer, access_for, open_explorer
+    from happier.errors import OptionError
+    from happier.search import Index
+    from happier.web.processes import ProcessGroup, ServedIndexes, log_requests
+    from happier.web.server import ExplorerServer, ListeningAddress, Tls, access_for, open_explorer
 
-    access = access_for(host, token=token, allow_hosts=allow_host or ())
-    explorer = open_explorer(index, against, images=images or (), corrections=corrections)
-    server = ExplorerServer(explorer, host=host, port=port, access=access)
-    typer.echo(f"Exploring {index} at {server.link}    (API: {server.address}/docs, Ctrl-C to stop)")
-    server.run()
+    if (ssl_certfile is None) != (ssl_keyfile is None):
+        raise OptionError("give --ssl-certfile and --ssl-keyfile together")
+    if add_to is not None and tokens is None:
+        raise OptionError("--add-to needs --tokens FILE with a token whose role is write")
+    tls = None if ssl_certfile is None or ssl_keyfile is None else Tls(ssl_certfile, ssl_keyfile)
+    access = access_for(host, token=token, allow_hosts=allow_host or (), token_file=tokens)
+    path = "/" + root_path.strip("/") if root_path.strip("/") else ""
+    if access_log:
+        log_requests()
+
+    def start() -> ListeningAddress:
+        listening = ListeningAddress(host, port, tls=tls, root_path=path)
+        link = listening.link(access.token)
+        typer.echo(f"Exploring {index} at {link}    (API: {listening.address}/docs, Ctrl-C to stop)")
+        return listening
+
+    if workers > 1:
+        Index.open(index).close()  # what is wrong with it should be said once, here
+        served = ServedIndexes(index, against, tuple(images or ()), corrections, add_to, path)
+        ProcessGroup(served, start(), access=access, count=workers).run()
+        return
+    explorer = open_explorer(
+        index, against, images=images or (), corrections=corrections, writes=add_to, root_path=path
+    )
+    ExplorerServer(explorer, access=access, listening=start()).run()

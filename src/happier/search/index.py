@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,6 +44,8 @@ class Index:
         self._store = IndexStore(directory)
         self._encoder: Encoder | None = None
         self._encoder_lock = threading.Lock()
+        self._kept_open: LoadedState | None = None
+        self._stamp = self._store.stamp()
         self._now = load_state(self._store)
 
     @classmethod
@@ -92,8 +95,30 @@ class Index:
         write_index(IndexStore(directory), new, overwrite=overwrite)
         return cls(directory)
 
+    def newest(self) -> Index:
+        """The index as it is on disk now: this object where nothing changed, else another one beside it.
+
+        Raises:
+            SearchError: it is gone or damaged.
+        """
+        stamp = self._store.stamp()
+        if stamp == self._stamp:
+            return self
+        if self._store.head() == self.head:
+            self._stamp = stamp
+            return self
+        other = self.beside()
+        other._stamp = stamp
+        other._now, other._kept_open = load_state(self._store, trusted=self.head), None
+        if other.head.fingerprint != self.head.fingerprint:
+            other._encoder = None
+        return other
+
     def __len__(self) -> int:
         return len(self._now.ids)
+
+    def __contains__(self, item_id: object) -> bool:
+        return item_id in self._now
 
     def __repr__(self) -> str:
         return f"Index({str(self.directory)!r}, {len(self)} images, engine {self.head.engine!r})"
@@ -102,6 +127,11 @@ class Index:
     def head(self) -> IndexHead:
         """What ``index.json`` says."""
         return self._now.head
+
+    @property
+    def version(self) -> str:
+        """Names this state of this index."""
+        return f"{self.head.uid[:12]}-{self.head.generation}"
 
     @property
     def items(self) -> Manifest:
@@ -153,6 +183,10 @@ class Index:
             SearchError: there is no such image.
         """
         return self._now.row(item_id)
+
+    def position(self, row: int) -> int:
+        """Where the vector of a row is in the vector file."""
+        return int(self._now.positions[row])
 
     def vector(self, row: int) -> VectorArray:
         """The vector ``[D]`` of one row."""
@@ -309,9 +343,18 @@ class Index:
         self._close_old(before)
         return removed
 
+    def beside(self) -> Index:
+        """Another object for the same state: a change through it leaves this one as it is."""
+        other = copy.copy(self)
+        other._encoder_lock = threading.Lock()
+        other._kept_open = self._now
+        return other
+
     def _close_old(self, before: LoadedState) -> None:
         if self._now is not before:
-            before.engine.close()
+            if before is not self._kept_open:
+                before.engine.close()
+            self._kept_open = None
             if before.head.fingerprint != self.head.fingerprint:
                 self._encoder = None
 

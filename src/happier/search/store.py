@@ -79,6 +79,18 @@ class IndexStore:
         """
         return read_head(self.directory)
 
+    def stamp(self) -> tuple[int, ...]:
+        """Changes whenever ``index.json`` is replaced: what it takes to see that without reading it.
+
+        Raises:
+            SearchError: there is no index.
+        """
+        try:
+            status = (self.directory / HEAD_FILE).stat()
+        except OSError as error:
+            raise SearchError(f"no index at {self.directory}: {error.strerror}") from error
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
     def vectors(self, head: IndexHead, *, trusted: IndexHead | None = None) -> VectorArray:
         """The vectors ``[rows, D]``, mapped and compared with their checksums.
 

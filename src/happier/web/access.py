@@ -1,49 +1,75 @@
-"""Who may use the server: the host names it accepts, and the token it requires."""
+"""Who may use the server: the host names it accepts, and the tokens it requires."""
 
 from __future__ import annotations
 
 import ipaddress
-import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from happier.errors import OptionError
+from happier.web.tokens import Token, check_secret, find_token, read_tokens
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-SHORTEST_TOKEN = 16
-# What a bearer token may hold (RFC 6750): it passes through headers, cookies and addresses unchanged.
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Access:
     """Who may use the server.
 
     Attributes:
         hosts: host names the server accepts, without port; empty allows any (behind a token only).
-        token: secret that a request must include; None where only this machine has access.
+        token: secret that all users share; None where only this machine has access, or where each has one.
+        token_file: where the tokens of each are read from.
+        tokens: those of the file.
     """
 
     hosts: frozenset[str] = LOCAL_NAMES
     token: str | None = None
+    token_file: Path | None = None
+    tokens: tuple[Token, ...] = ()
+
+    @property
+    def required(self) -> bool:
+        """Whether a request must include a token."""
+        return self.token is not None or self.token_file is not None
+
+    def find(self, given: str) -> Token | None:
+        """The valid token with this secret."""
+        shared = () if self.token is None else (Token(self.token),)
+        return find_token((*shared, *self.tokens), given)
+
+    def reload(self) -> None:
+        """Read the file of tokens again.
+
+        Raises:
+            OptionError: it cannot be read; the tokens before stay valid.
+        """
+        if self.token_file is not None:
+            self.tokens = read_tokens(self.token_file)
 
 
-def access_for(host: str, *, token: str | None, allow_hosts: Sequence[str] = ()) -> Access:
+def access_for(
+    host: str, *, token: str | None, allow_hosts: Sequence[str] = (), token_file: Path | None = None
+) -> Access:
     """The access to a server that listens on ``host``: beyond this machine a token is required.
 
     Raises:
-        OptionError: a token that is too short, or holds characters that no header can carry.
+        OptionError: a token that is too short, or holds characters that no header can carry; or a file of
+            tokens that cannot be read.
     """
     if token is not None:
-        _check_token(token)
+        check_secret(token)
+    tokens = () if token_file is None else read_tokens(token_file)
     named = frozenset(name.lower() for name in allow_hosts)
     if is_loopback(host):
-        return Access(LOCAL_NAMES | named | {host.lower()}, token)
+        return Access(LOCAL_NAMES | named | {host.lower()}, token, token_file, tokens)
     own = frozenset() if host in ("", "0.0.0.0", "::") else frozenset({host.lower()})  # noqa: S104
     # Bound to all addresses, the server may be reached by any name: then only the token decides.
     hosts = LOCAL_NAMES | named | own if own or named else frozenset[str]()
-    return Access(hosts, token or secrets.token_urlsafe(24))
+    if token is None and token_file is None:
+        token = secrets.token_urlsafe(24)
+    return Access(hosts, token, token_file, tokens)
 
 
 def is_loopback(host: str) -> bool:
@@ -54,15 +80,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _check_token(token: str) -> None:
-    if not _TOKEN.fullmatch(token):
-        raise OptionError(
-            "a token may hold letters, digits and -._~+/ only, and = at its end; leave it out to get a "
-            "random one"
-        )
-    if len(token) < SHORTEST_TOKEN:
-        raise OptionError(
-            f"a token must have at least {SHORTEST_TOKEN} characters; leave it out to get a random one"
-        )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
 from happier.errors import HappierError, ImageError, InputError, OptionError
@@ -15,7 +18,10 @@ from happier.version import __version__
 from happier.web.access import Access
 from happier.web.explorer import Explorer
 from happier.web.limits import Limits
+from happier.web.live import watch
+from happier.web.metrics import ServerMetrics
 from happier.web.middleware import add_middleware
+from happier.web.routes.changes import change_routes
 from happier.web.routes.images import image_routes, item_routes
 from happier.web.routes.mistakes import mistake_routes
 from happier.web.routes.pages import page_routes
@@ -26,21 +32,33 @@ from happier.web.routes.taxonomy import taxonomy_routes
 from happier.web.workers import Workers
 
 
-def create_app(explorer: Explorer, *, access: Access | None = None, limits: Limits | None = None) -> ASGIApp:
+def create_app(
+    explorer: Explorer,
+    *,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    metrics: ServerMetrics | None = None,
+) -> ASGIApp:
     """The whole application."""
-    limits = limits or Limits()
-    return add_middleware(create_api(explorer, limits=limits), access=access or Access(), limits=limits)
+    limits, metrics, access = limits or Limits(), metrics or ServerMetrics(), access or Access()
+    api = create_api(explorer, limits=limits, metrics=metrics)
+    root_path = explorer.root_path
+    return add_middleware(api, access=access, limits=limits, metrics=metrics, root_path=root_path)
 
 
-def create_api(explorer: Explorer, *, limits: Limits | None = None) -> FastAPI:
+def create_api(
+    explorer: Explorer, *, limits: Limits | None = None, metrics: ServerMetrics | None = None
+) -> FastAPI:
     """The application without its middleware."""
-    limits = limits or Limits()
-    workers = Workers(limits.workers)
+    limits, metrics = limits or Limits(), metrics or ServerMetrics()
+    workers = Workers(limits.workers, refresh=explorer.refresh)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         workers.start_analysis(explorer)  # ready by the time the mistakes are requested
+        watching = asyncio.create_task(watch(explorer, limits.refresh_seconds, metrics))
         yield
+        watching.cancel()
         workers.close()
 
     api = FastAPI(
@@ -48,22 +66,46 @@ def create_api(explorer: Explorer, *, limits: Limits | None = None) -> FastAPI:
         version=__version__,
         description="Search a catalogue of images by image, within its taxonomy.",
         openapi_url="/api/openapi.json",
+        servers=[{"url": explorer.root_path}] if explorer.root_path else None,
         # The default documentation pages load code from the network; ours is at /docs and needs no network.
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
         exception_handlers={HappierError: _refused, RequestValidationError: _invalid},
     )
-    api.include_router(server_routes(explorer, limits))
-    api.include_router(taxonomy_routes(explorer, workers))
-    api.include_router(item_routes(explorer, workers))
-    api.include_router(search_routes(explorer, workers))
-    api.include_router(upload_routes(explorer, workers))
-    api.include_router(mistake_routes(explorer, workers))
-    api.include_router(suspect_routes(explorer, workers))
-    api.include_router(image_routes(explorer, workers))
-    api.include_router(page_routes(explorer))
+    routers = [
+        server_routes(explorer, limits, metrics),
+        taxonomy_routes(explorer, workers),
+        item_routes(explorer, workers),
+        search_routes(explorer, workers),
+        upload_routes(explorer, workers),
+        mistake_routes(explorer, workers),
+        suspect_routes(explorer, workers),
+        image_routes(explorer, workers),
+        change_routes(explorer),
+        page_routes(explorer),
+    ]
+    for router in routers:
+        api.include_router(router)
+    paths = [route.path for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    metrics.describe(paths, _gauges(explorer, workers))
     return api
+
+
+def _gauges(explorer: Explorer, workers: Workers) -> dict[str, Callable[[], float]]:
+    """What each process shows in /metrics beside its counters."""
+
+    def generation(key: str) -> float:
+        return explorer.models[key].index.head.generation
+
+    def images(key: str) -> float:
+        return len(explorer.models[key].index)
+
+    gauges: dict[str, Callable[[], float]] = {"happier_queued": lambda: workers.queued}
+    for key in explorer.models:
+        gauges[f"happier_index_generation_{key}"] = partial(generation, key)
+        gauges[f"happier_index_images_{key}"] = partial(images, key)
+    return gauges
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from PIL.Image import Image
 
 from happier.curation.corrections import CorrectionsFile
 from happier.data.class_path import join as join_path
@@ -23,7 +25,9 @@ from happier.web.analysis import Analysis
 from happier.web.indexed_model import IndexedModel
 from happier.web.search_query import QueryMetrics, SearchQuery
 from happier.web.suspect_list import SuspectList
-from happier.web.uploads import Uploads
+from happier.web.thumbnails import ThumbnailStore
+from happier.web.uploads import Uploads, VectorsByModel
+from happier.web.writer import CatalogueWriter
 
 ONE_INDEX = "there is only one index; start the server with --against INDEX2 to compare"
 Sort = Literal["severity", "h-ap", "gain", "loss"]
@@ -52,7 +56,18 @@ class ConfusedClass:
 
 
 class Explorer:
-    """One index, or two over the same catalogue to compare their models."""
+    """One index, or two over the same catalogue to compare their models.
+
+    Args:
+        index: the first.
+        against: the second, where there is one.
+        images: further folders that images may be in.
+        corrections: where decisions about suspects go; None for a server that only reads.
+        thumbnails: where small copies of the images are kept.
+        uploads: folder in which processes that serve the same indexes share uploads; None keeps them here.
+        writes: folder for images that are added over the network; None where none may be.
+        root_path: path that the server's addresses begin with, e.g. ``/photos``.
+    """
 
     def __init__(
         self,
@@ -61,25 +76,74 @@ class Explorer:
         *,
         images: Sequence[Path] = (),
         corrections: CorrectionsFile | None = None,
+        thumbnails: ThumbnailStore | None = None,
+        uploads: Path | None = None,
+        writes: Path | None = None,
+        root_path: str = "",
     ) -> None:
         names = [
             one.directory.resolve().name.removesuffix(".index") for one in (index, against) if one is not None
         ]
         if len(set(names)) < len(names):
             names = [str(one.directory) for one in (index, against) if one is not None]
-        self.models = {"a": IndexedModel("a", index, name=names[0], images=images)}
-        if against is not None:
-            if against.levels != index.levels:
-                raise SearchError(
-                    f"two indexes can be compared only if their levels agree, got {list(index.levels)} and "
-                    f"{list(against.levels)}"
-                )
-            self.models["b"] = IndexedModel("b", against, name=names[1], images=images)
+        if writes is not None:
+            images = (*images, writes)
+        opened = {key: one for key, one in (("a", index), ("b", against)) if one is not None}
+        self.models = {
+            key: IndexedModel(key, one, name=name, images=images, thumbnails=thumbnails, root_path=root_path)
+            for (key, one), name in zip(opened.items(), names, strict=True)
+        }
+        _check_levels(self.models)
+        self._corrections = corrections
         self.suspects = SuspectList(self.models["a"], corrections)
-        self.uploads = Uploads(
-            lambda image: {model.key: model.embed(image) for model in self.models.values()}
-        )
+        self._refreshing = threading.Lock()
+        self.root_path = root_path
+        self.writer = None if writes is None else CatalogueWriter(self, writes)
+        self.uploads = Uploads(self._embed, models=self._fingerprints, folder=uploads)
         self.started = time.monotonic()
+
+    def _embed(self, image: Image) -> VectorsByModel:
+        return {model.index.head.fingerprint: model.embedder.embed(image) for model in self.models.values()}
+
+    def _fingerprints(self) -> list[str]:
+        return [model.index.head.fingerprint for model in self.models.values()]
+
+    def refresh(self) -> bool:
+        """Open what changed on disk beside what is in use, then swap; returns whether anything changed.
+
+        A request takes its model once, so it sees one state of the index from its beginning to its end.
+
+        Raises:
+            SearchError: an index is gone or damaged, or two no longer fit together; the old ones stay.
+        """
+        with self._refreshing:
+            return self._swap({key: model.index.newest() for key, model in self.models.items()})
+
+    def show(self, key: str, index: Index) -> None:
+        """Show a state of an index that a change has just made, unless a newer one is shown already."""
+        with self._refreshing:
+            now = self.models[key].index.head
+            if now.uid != index.head.uid or now.generation < index.head.generation:
+                self._swap({key: index})
+
+    def _swap(self, newest: Mapping[str, Index]) -> bool:
+        before = self.models
+        changed = [key for key, index in newest.items() if index is not before[key].index]
+        if not changed:
+            return False
+        after = {**before, **{key: before[key].succeeded_by(newest[key]) for key in changed}}
+        _check_levels(after)
+        self.models = after
+        if "a" in changed:
+            self.suspects = SuspectList(after["a"], self._corrections)
+        for key in changed:
+            before[key].retire()
+        return True
+
+    @property
+    def analysed(self) -> bool:
+        """Whether mistakes can be listed at once."""
+        return all(model.analysed for model in self.models.values())
 
     def model(self, key: str) -> IndexedModel:
         """One of the indexes: ``a``, or ``b`` where there are two.
@@ -116,15 +180,22 @@ class Explorer:
         return SearchQuery(None, self.uploads.get(upload), labels, label or "")
 
     def search(
-        self, model: IndexedModel, query: SearchQuery, *, k: int, within: str
+        self, model: IndexedModel, query: SearchQuery, *, k: int, within: str, metrics: bool = True
     ) -> tuple[list[Hit], list[int | None], QueryMetrics | None]:
         """The ranking of a query: its hits, the level each shares with it, and how good the whole ranking is.
+
+        Args:
+            model: the index to search.
+            query: what to search with.
+            k: how many hits.
+            within: only this branch.
+            metrics: whether to rank the whole index, which takes long where it is large.
 
         Raises:
             SearchError: there is no such branch.
         """
         if query.upload is not None:
-            vector = query.upload.vectors[model.key]
+            vector = query.upload.vector(model.index.head.fingerprint)
         else:
             assert query.row is not None
             vector = model.index.vector(query.row)
@@ -133,7 +204,7 @@ class Explorer:
         if query.labels is not None and query.labels[0] != UNKNOWN and hits:
             rows = np.asarray([hit.row for hit in hits])
             levels = [int(level) for level in model.levels(query.labels, rows)]
-        return hits, levels, model.metrics(query, vector)
+        return hits, levels, model.metrics(query, vector) if metrics else None
 
     def mistakes(
         self, model: IndexedModel, *, sort: Sort, within: str, offset: int, limit: int
@@ -177,7 +248,7 @@ class Explorer:
     def _other_h_ap(self, model: IndexedModel, analysis: Analysis) -> npt.NDArray[np.float64] | None:
         """H-AP of the same queries with the other model, NaN where it does not have them."""
         others = [other for other in self.models.values() if other is not model]
-        theirs = others[0].analysis() if others else None
+        theirs = others[0].analysis() if others and others[0].analysed else None
         if theirs is None:
             return None
         by_id = {others[0].index.ids[row]: value for row, value in zip(theirs.rows, theirs.h_ap, strict=True)}
@@ -217,6 +288,14 @@ class Explorer:
         return [
             ConfusedClass(path, level_of[path], number / total) for path, number in counted.most_common(limit)
         ]
+
+
+def _check_levels(models: Mapping[str, IndexedModel]) -> None:
+    levels = [list(model.index.levels) for model in models.values()]
+    if any(one != levels[0] for one in levels):
+        raise SearchError(
+            f"two indexes can be compared only if their levels agree, got {levels[0]} and {levels[1]}"
+        )
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> int:

@@ -1,23 +1,25 @@
-"""HTTP with timeouts: for headers that do not arrive and for answers that are not read."""
+"""HTTP with bounds: for headers that do not arrive or do not end, and for answers that are not read."""
 
 from __future__ import annotations
 
 import asyncio
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from happier.web.limits import Limits
 
 HEADER_SECONDS = 10.0
+HEADER_BYTES = 64 << 10
 _REASON = b'{"detail": "too many open connections from this address"}'
 _TOO_MANY = (
     b"HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
     b"connection: close\r\ncontent-length: %d\r\n\r\n%b" % (len(_REASON), _REASON)
 )
+_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class TimeoutProtocol(H11Protocol):
-    """Closes connections whose headers do not arrive in time, or whose client does not read.
+class TimeoutProtocol(HttpToolsProtocol):
+    """Closes connections whose headers do not arrive in time or are too long, or whose client does not read.
 
     The number of open connections per client is limited; further ones are answered with 429.
     """
@@ -25,6 +27,8 @@ class TimeoutProtocol(H11Protocol):
     limits = Limits()
     _header_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
+    _in_headers = True
+    _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the headers."""
@@ -44,9 +48,25 @@ class TimeoutProtocol(H11Protocol):
         between_requests = self.cycle is None or self.cycle.response_complete
         if between_requests and self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
+        if self._in_headers:
+            self._header_bytes += len(data)
         super().data_received(data)
+        if self._in_headers and self._header_bytes > HEADER_BYTES:
+            self.transport.write(_TOO_LONG)
+            self.transport.close()
+            return
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_header_timer()
+
+    def on_headers_complete(self) -> None:
+        """What follows is the body."""
+        self._in_headers, self._header_bytes = False, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """What follows are the headers of the next request."""
+        self._in_headers = True
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         """The client does not keep up: give it some time."""
@@ -92,6 +112,8 @@ class TimeoutProtocol(H11Protocol):
     def _answer_is_unread(self) -> None:
         self._write_timer = None
         if self.transport.get_write_buffer_size():
+            if self.cycle is not None:
+                self.cycle.disconnected = True  # it must not write any more
             self.transport.abort()  # `close` would wait for the client to read the rest
 
 

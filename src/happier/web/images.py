@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
@@ -69,19 +70,35 @@ def encode(image: Image.Image, size: int) -> bytes:
 def read_inside(path: Path, roots: Sequence[Path]) -> bytes:
     """The bytes of a file that is inside one of the folders.
 
-    Links are resolved first, so a link that leads out of the folders is refused.
-
     Raises:
         ImageError: outside the folders, missing, not a plain file, or too large.
     """
-    try:
+    with _readable(path):
+        return read_regular(file_inside(path, roots), largest=MAX_FILE_BYTES)
+
+
+def file_inside(path: Path, roots: Sequence[Path]) -> Path:
+    """A file that is inside one of the folders, without links on its way.
+
+    Links are resolved first, so a link that leads out of the folders is refused.
+
+    Raises:
+        ImageError: outside the folders, or missing.
+    """
+    with _readable(path):
         real = path.resolve(strict=True)
         if not any(real.is_relative_to(root) for root in roots):
             raise ImageError(
                 f"the image {path.name} is outside the index's image folder; "
                 "start the server with --images FOLDER to allow another"
             )
-        return read_regular(real, largest=MAX_FILE_BYTES)
+        return real
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, RuntimeError) as error:
         reason = f": {error.strerror}" if isinstance(error, OSError) else ""
         raise ImageError(f"the image {path.name} is missing or cannot be read{reason}") from error

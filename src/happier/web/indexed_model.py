@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from cachetools import LRUCache
-from PIL.Image import Image
 
 from happier.data.class_tree import ClassNode, ClassTree
-from happier.errors import SearchError
+from happier.errors import ImageError, SearchError
 from happier.evaluation import evaluate_ranking
 from happier.search.index import Index
 from happier.taxonomy import UNKNOWN, shared_levels
 from happier.web import images
 from happier.web.analysis import Analysis, analyse
+from happier.web.embedder import Embedder
 from happier.web.search_query import QueryMetrics, SearchQuery
+from happier.web.thumbnails import ThumbnailStore, picture_key
 
 MAX_METRICS = 4096  # queries whose metrics are kept
 _SEVERITY_KS = (1, 10)
@@ -27,14 +29,27 @@ _SEVERITY_KS = (1, 10)
 class IndexedModel:
     """One index with everything that is derived from it."""
 
-    def __init__(self, key: str, index: Index, *, name: str, images: Sequence[Path] = ()) -> None:
-        self.key, self.index, self.name = key, index, name
+    def __init__(
+        self,
+        key: str,
+        index: Index,
+        *,
+        name: str,
+        images: Sequence[Path] = (),
+        thumbnails: ThumbnailStore | None = None,
+        root_path: str = "",
+    ) -> None:
+        self.key, self.index, self.name, self.root_path = key, index, name, root_path
+        self.stop = threading.Event()
+        self._thumbnails = thumbnails or ThumbnailStore(None)
         self.tree = ClassTree(index.items)
-        self.version = f"{index.head.uid[:12]}-{index.head.generation}"
+        self.version = index.version
+        self._images = tuple(images)
         roots = [Path(index.head.root), *images]
         self._roots = [root.resolve() for root in roots if root.exists()]
         self._files = index.items.files()
-        self._embedding = threading.Lock()
+        self._embedder: Embedder | None = None
+        self._embedder_lock = threading.Lock()
         self._analysis: Analysis | None = None
         self._analysis_lock = threading.Lock()
         self._analysed = threading.Event()
@@ -47,12 +62,36 @@ class IndexedModel:
         """Whether new images can be searched with."""
         return self.index.head.model is not None
 
-    def embed(self, image: Image) -> npt.NDArray[np.float32]:
-        """The vector of a new image."""
-        # The encoder switches its mode while it runs: one call at a time.
-        with self._embedding:
-            vector: npt.NDArray[np.float32] = self.index.encoder().embed([image])[0]
-        return vector
+    @property
+    def embedder(self) -> Embedder:
+        """What embeds new images, loaded when first asked for.
+
+        Raises:
+            SearchError: the index keeps no model, or a damaged one.
+        """
+        with self._embedder_lock:
+            if self._embedder is None:
+                self._embedder = Embedder(self.index.encoder())
+        return self._embedder
+
+    def succeeded_by(self, index: Index) -> IndexedModel:
+        """The same for a newer state of the index; what is loaded and still fits is kept."""
+        new = IndexedModel(
+            self.key,
+            index,
+            name=self.name,
+            images=self._images,
+            thumbnails=self._thumbnails,
+            root_path=self.root_path,
+        )
+        if index.head.fingerprint == self.index.head.fingerprint:
+            new._embedder = self._embedder
+        return new
+
+    def retire(self) -> None:
+        """Stop its analysis; close its index when the last request that uses it has ended."""
+        self.stop.set()
+        weakref.finalize(self, self.index.close)
 
     def picture(self, row: int, size: int) -> bytes:
         """An image of the index as WebP.
@@ -61,11 +100,35 @@ class IndexedModel:
             SearchError: there is no such row.
             ImageError: the file is gone, damaged, or outside the image folders.
         """
-        if not 0 <= row < len(self.index):
-            raise SearchError(f"the index has {len(self.index)} images, none with the number {row}")
-        path = self._files[row]
-        data = images.read_inside(path, self._roots)
-        return images.encode(images.decode(data, name=path.name, about=size), size)
+        path = images.file_inside(self._files[row], self._roots)
+        try:
+            key = picture_key(path, size)
+        except OSError as error:
+            raise ImageError(f"the image {path.name} is gone or cannot be read: {error.strerror}") from error
+        made = self._thumbnails.get(key)
+        if made is None:
+            data = images.read_inside(path, self._roots)
+            made = images.encode(images.decode(data, name=path.name, about=size), size)
+            self._thumbnails.put(key, made)
+        return made
+
+    def row_of(self, row: int, item_id: str | None) -> int:
+        """The row of an image that was at ``row`` in this state of the index or in another.
+
+        Raises:
+            SearchError: there is no such image.
+        """
+        there = 0 <= row < len(self.index)
+        if item_id is None:
+            if not there:
+                raise SearchError(f"the index has {len(self.index)} images, none with the number {row}")
+            return row
+        return row if there and self.index.ids[row] == item_id else self.index.row(item_id)
+
+    def picture_version(self, row: int) -> str:
+        """Names the image of a row in every state of the index that has it."""
+        head = self.index.head
+        return f"{head.uid[:8]}-{head.vectors[8:-4]}-{self.index.position(row)}"
 
     def labels_of(self, class_path: str) -> npt.NDArray[np.int64]:
         """Label row of a class of the tree, -1 below it.
@@ -116,12 +179,12 @@ class IndexedModel:
             counts=tuple(int(count) for count in counts),
         )
 
-    def analysis(self, stop: threading.Event | None = None) -> Analysis | None:
+    def analysis(self) -> Analysis | None:
         """Every image as a query, computed on first use; None without labels, or when stopped."""
         with self._analysis_lock:
             if not self._analysed.is_set():
-                self._analysis = analyse(self.index, stop=stop)
-                if stop is not None and stop.is_set():
+                self._analysis = analyse(self.index, stop=self.stop)
+                if self.stop.is_set():
                     return None
                 if self._analysis is not None:
                     self._h_ap = self._analysis.by_row(len(self.index))

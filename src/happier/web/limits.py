@@ -19,6 +19,7 @@ class Limits:
         client_requests: of one client under way at once.
         client_connections: of one client open at once.
         workers: threads that search, embed and scale images.
+        refresh_seconds: after which a change of the index is seen.
     """
 
     upload_bytes: int = 20 << 20
@@ -30,3 +31,4 @@ class Limits:
     client_requests: int = 128
     client_connections: int = 256
     workers: int = 4
+    refresh_seconds: float = 0.5

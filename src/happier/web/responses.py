@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.parse import quote
+
 from happier.curation.corrections import Correction
 from happier.curation.suspects import Suspect
 from happier.data.class_path import split as split_path
@@ -28,25 +31,33 @@ def index_info(model: IndexedModel) -> schemas.IndexInfo:
         embeds=model.embeds,
         model=head.fingerprint,
         analysed=model.analysed,
+        version=model.version,
     )
 
 
 def item_out(model: IndexedModel, row: int) -> schemas.ImageOut:
     """An image of the index."""
-    path = model.index.class_paths[row]
-    return schemas.ImageOut(
-        row=row,
-        id=model.index.ids[row],
-        class_path=path,
-        names=list(split_path(path)),
-        thumbnail=f"/thumbnails/{model.key}/{row}?v={model.version}",
-        image=f"/images/{model.key}/{row}?v={model.version}",
-    )
+    return schemas.ImageOut(**_item_fields(model, row))
+
+
+def _item_fields(model: IndexedModel, row: int) -> dict[str, Any]:
+    path, item_id = model.index.class_paths[row], model.index.ids[row]
+    # The id, because a change of the index may move rows.
+    address = f"{model.key}/{row}?id={quote(item_id, safe='', errors='surrogatepass')}"
+    address += f"&v={model.picture_version(row)}"
+    return {
+        "row": row,
+        "id": item_id,
+        "class_path": path,
+        "names": list(split_path(path)),
+        "thumbnail": f"{model.root_path}/thumbnails/{address}",
+        "image": f"{model.root_path}/images/{address}",
+    }
 
 
 def hit_out(model: IndexedModel, hit: Hit, rank: int, level: int | None) -> schemas.HitOut:
     """An image found, or one of a mistake."""
-    return schemas.HitOut(**item_out(model, hit.row).model_dump(), rank=rank, score=hit.score, level=level)
+    return schemas.HitOut(**_item_fields(model, hit.row), rank=rank, score=hit.score, level=level)
 
 
 def node_out(model: IndexedModel, node: ClassNode) -> schemas.NodeOut:
@@ -74,19 +85,20 @@ def tree_out(model: IndexedModel, node: ClassNode, offset: int) -> schemas.TreeO
 
 
 def search_out(
-    explorer: Explorer, model: IndexedModel, query: SearchQuery, k: int, within: str
+    explorer: Explorer, model: IndexedModel, query: SearchQuery, k: int, within: str, *, metrics: bool = True
 ) -> schemas.SearchOut:
     """Search, and shape the ranking."""
-    hits, levels, metrics = explorer.search(model, query, k=k, within=within)
+    hits, levels, found = explorer.search(model, query, k=k, within=within, metrics=metrics)
     item = None if query.row is None else item_out(model, query.row)
     if item is not None:
         thumbnail, image, name = item.thumbnail, item.image, item.id
     else:
         assert query.upload is not None
-        thumbnail = image = f"/uploads/{query.upload.key}"
+        thumbnail = image = f"{explorer.root_path}/uploads/{query.upload.key}"
         name = query.upload.name
     return schemas.SearchOut(
         side=model.key,
+        version=model.version,
         query=schemas.QueryOut(
             item=item,
             upload=None if query.upload is None else query.upload.key,
@@ -103,12 +115,12 @@ def search_out(
             for rank, (hit, level) in enumerate(zip(hits, levels, strict=True), start=1)
         ],
         metrics=None
-        if metrics is None
+        if found is None
         else schemas.Metrics(
-            h_ap=metrics.h_ap,
-            severity=dict(metrics.severity),
-            average_precision=dict(metrics.average_precision),
-            counts=list(metrics.counts),
+            h_ap=found.h_ap,
+            severity=dict(found.severity),
+            average_precision=dict(found.average_precision),
+            counts=list(found.counts),
         ),
     )
 

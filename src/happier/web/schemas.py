@@ -33,6 +33,7 @@ class IndexInfo(BaseModel):
     embeds: bool = Field(description="whether new images can be searched with")
     model: str = Field(description="fingerprint of the model's weights")
     analysed: bool = Field(description="whether mistakes and class scores answer at once")
+    version: str = Field(description="state of the index; another one after each change")
 
 
 class Info(BaseModel):
@@ -90,11 +91,20 @@ class SearchOut(BaseModel):
     """A ranking."""
 
     side: str
+    version: str = Field(description="state of the index that was searched")
     query: QueryOut
     k: int
     within: str
     hits: list[HitOut]
     metrics: Metrics | None
+
+
+class ChangeOut(BaseModel):
+    """What a change of the index did."""
+
+    ids: list[str] = Field(description="of the images that were added or removed")
+    version: str = Field(description="state of the index after the change")
+    images: int = Field(description="in the index after the change")
 
 
 class UploadOut(BaseModel):
@@ -129,6 +139,7 @@ class ItemsOut(BaseModel):
     items: list[ImageOut]
     total: int
     offset: int
+    version: str = Field(description="state of the index that was listed")
 
 
 class FoundOut(BaseModel):

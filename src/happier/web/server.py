@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import signal
 import socket
+import ssl
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from PIL import Image
+
 from happier.curation.corrections import CorrectionsFile
-from happier.errors import OptionError
+from happier.data import cache_folder
+from happier.errors import HappierError, OptionError, first_line
 from happier.extras import needs_extra
 from happier.search.index import Index
 
@@ -23,11 +31,59 @@ from happier.web.app import create_app
 from happier.web.explorer import Explorer
 from happier.web.http_timeouts import protocol_for
 from happier.web.limits import Limits
+from happier.web.metrics import ServerMetrics
+from happier.web.thumbnails import ThumbnailStore
 
-__all__ = ["ExplorerServer", "access_for", "is_loopback", "open_explorer"]
+__all__ = ["ExplorerServer", "ListeningAddress", "Tls", "access_for", "is_loopback", "open_explorer"]
 
+log = logging.getLogger("happier.web")
 SHUTDOWN_SECONDS = 5
 BACKLOG = 1024
+SWITCH_SECONDS = 0.001
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files of the server's certificate and its key."""
+
+    certificate: Path
+    key: Path
+
+    def check(self) -> None:
+        """Raises `OptionError` where they cannot be used."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            reason = error.strerror or first_line(error)
+            raise OptionError(f"cannot use {self.certificate} with {self.key}: {reason}") from error
+
+
+class ListeningAddress:
+    """A bound address, which processes may share.
+
+    Args:
+        host: address to listen on.
+        port: 0 for any that is free.
+        tls: the certificate, where the server speaks TLS itself.
+        root_path: path that the server is reached under.
+
+    Raises:
+        OptionError: the address is in use or not ours.
+    """
+
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, *, tls: Tls | None = None, root_path: str = ""
+    ) -> None:
+        if tls is not None:
+            tls.check()
+        self.socket, self.tls = _bind(host, port), tls
+        self.port = int(self.socket.getsockname()[1])
+        shown = "127.0.0.1" if host in ("", "0.0.0.0") else f"[{host}]" if ":" in host else host  # noqa: S104
+        self.address = f"http{'s' if tls else ''}://{shown}:{self.port}{root_path}"
+
+    def link(self, token: str | None) -> str:
+        """What to open in the browser, with the token where all users share one."""
+        return self.address + ("/?" + urlencode({"token": token}) if token else "/")
 
 
 class ExplorerServer:
@@ -39,6 +95,8 @@ class ExplorerServer:
         port: 0 for any that is free.
         access: who may use it.
         limits: bounds.
+        listening: the address, where it is bound already.
+        metrics: what it counts in.
 
     Raises:
         OptionError: the address is in use or not ours.
@@ -52,15 +110,17 @@ class ExplorerServer:
         port: int = 0,
         access: Access | None = None,
         limits: Limits | None = None,
+        listening: ListeningAddress | None = None,
+        metrics: ServerMetrics | None = None,
     ) -> None:
         self._access = access or access_for(host, token=None)
+        self._explorer = explorer
         limits = limits or Limits()
-        self._socket = _bind(host, port)
-        self.port = int(self._socket.getsockname()[1])
-        shown = "127.0.0.1" if host in ("", "0.0.0.0") else f"[{host}]" if ":" in host else host  # noqa: S104
-        self.address = f"http://{shown}:{self.port}"
-        config = uvicorn.Config(
-            create_app(explorer, access=self._access, limits=limits),
+        self._listening = listening or ListeningAddress(host, port, root_path=explorer.root_path)
+        self.port, self.address = self._listening.port, self._listening.address
+        tls = self._listening.tls
+        self._config = uvicorn.Config(
+            create_app(explorer, access=self._access, limits=limits, metrics=metrics),
             http=protocol_for(limits),
             ws="none",
             lifespan="on",
@@ -70,18 +130,35 @@ class ExplorerServer:
             timeout_keep_alive=10,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             backlog=BACKLOG,
+            ssl_certfile=None if tls is None else tls.certificate,
+            ssl_keyfile=None if tls is None else tls.key,
         )
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn.Server(self._config)
 
     @property
     def link(self) -> str:
-        """What to open in the browser, with the token where one is needed."""
-        token = self._access.token
-        return self.address + ("/?" + urlencode({"token": token}) if token else "/")
+        """What to open in the browser, with the token where all users share one."""
+        return self._listening.link(self._access.token)
 
     def run(self) -> None:
-        """Serve until Ctrl-C or a signal, then finish what is under way."""
-        self._server.run(sockets=[self._socket])
+        """Serve until Ctrl-C or a signal, then finish what is under way; SIGHUP is `reload`."""
+        # A thread that computes must hand over to the event loop soon: there are more requests than threads.
+        sys.setswitchinterval(SWITCH_SECONDS)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=self.reload).start())
+        self._server.run(sockets=[self._listening.socket])
+
+    def reload(self) -> None:
+        """Read tokens, certificate and index again; what cannot be read stays as it was."""
+        try:
+            self._access.reload()
+            if self._listening.tls is not None and self._config.ssl is not None:
+                self._listening.tls.check()
+                self._config.ssl.load_cert_chain(self._listening.tls.certificate, self._listening.tls.key)
+            self._explorer.refresh()
+            log.info("reloaded")
+        except HappierError as error:
+            log.warning("not reloaded: %s", error)
 
     @contextmanager
     def running(self) -> Iterator[ExplorerServer]:
@@ -103,14 +180,20 @@ def open_explorer(
     *,
     images: Sequence[Path] = (),
     corrections: Path | None = None,
+    uploads: Path | None = None,
+    writes: Path | None = None,
+    root_path: str = "",
 ) -> Explorer:
-    """Read one or two indexes to explore, and load their models.
+    """Read one or two indexes to explore, and load their models; thumbnails are kept in the user's cache.
 
     Args:
         index: what to explore.
         against: a second index of the same catalogue.
         images: further folders that images may be in.
         corrections: the CSV that decisions about suspects go to; without it the server only reads.
+        uploads: folder in which processes share uploads.
+        writes: folder for images that are added over the network.
+        root_path: path that the server's addresses begin with.
 
     Raises:
         SearchError: not an index, or two that do not fit together.
@@ -121,10 +204,20 @@ def open_explorer(
         decisions.read()  # a file of something else should fail here, not at the first decision
     opened = Index.open(index)
     other = None if against is None else Index.open(against)
-    explorer = Explorer(opened, other, images=images, corrections=decisions)
+    explorer = Explorer(
+        opened,
+        other,
+        images=images,
+        corrections=decisions,
+        thumbnails=ThumbnailStore(cache_folder() / "thumbnails" / "thumbnails.sqlite"),
+        uploads=uploads,
+        writes=writes,
+        root_path=root_path,
+    )
     for model in explorer.models.values():
         if model.embeds:
-            model.index.encoder()  # a broken model should fail here, not in the first search
+            # A broken model should fail here, not in the first search; and the first search should not wait.
+            model.embedder.embed(Image.new("RGB", (64, 64)))
     return explorer
 
 

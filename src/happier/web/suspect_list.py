@@ -51,6 +51,11 @@ class SuspectList:
         self._problem: InputError | None = None
 
     @property
+    def model(self) -> IndexedModel:
+        """The state of the index that they are of."""
+        return self._model
+
+    @property
     def writable(self) -> bool:
         """Whether decisions are kept."""
         return self._corrections is not None

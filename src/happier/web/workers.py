@@ -6,12 +6,15 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from fastapi import Response
 from pydantic import BaseModel
 
+from happier.errors import SearchError
 from happier.web.explorer import Explorer
+from happier.web.indexed_model import IndexedModel
 
 # How long shutdown waits for a step of the analysis.
 ANALYSIS_SECONDS = 5.0
@@ -19,16 +22,41 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """A few threads for requests, and one for the analysis."""
+    """A few threads for requests, and one for the analysis.
 
-    def __init__(self, count: int) -> None:
+    Args:
+        count: threads for requests.
+        refresh: opens the newest state of the indexes; returns whether it is another one.
+    """
+
+    def __init__(self, count: int, *, refresh: Callable[[], bool] = lambda: False) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="happier-web")
+        self._refresh = refresh
         self._analysing: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._models: list[IndexedModel] = []
+        self._closed = False
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """Run a call in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        """Run a call in a thread.
+
+        What is not found may be in a state of the index that another process has opened already: then look
+        there.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run, work)
+
+    def _run(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except SearchError:
+            with suppress(SearchError):
+                if self._refresh():
+                    return work()
+            raise
+
+    @property
+    def queued(self) -> int:
+        """Calls that wait for a thread."""
+        return self._pool._work_queue.qsize()
 
     async def answer(self, work: Callable[[], BaseModel], *, status: int = 200) -> Response:
         """Compute an answer and write it as JSON in a thread; an undefined number becomes null."""
@@ -37,19 +65,25 @@ class Workers:
 
     def start_analysis(self, explorer: Explorer) -> bool:
         """Start the analysis of all models if it has not started; returns whether it is done."""
-        models = explorer.models.values()
-        if self._analysing is None:
+        models = list(explorer.models.values())
+        ready = explorer.analysed
+        if not ready and not self._closed and (self._analysing is None or not self._analysing.is_alive()):
             # Takes long for a large index: neither a search nor shutdown may wait for it.
+            self._models = models
             self._analysing = threading.Thread(
-                target=lambda: [model.analysis(self._stop) for model in models], name="happier-analysis"
+                target=lambda: [model.analysis() for model in models], name="happier-analysis"
             )
             self._analysing.start()
-        return all(model.analysed for model in models)
+        return ready
 
     def close(self) -> None:
         """Finish running work, drop queued work."""
-        self._stop.set()
+        self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._analysing is not None:
-            # It checks `_stop` about every second, and must not outlive the interpreter.
+        if self._analysing is not None and self._analysing.is_alive():
+            for model in self._models:
+                model.stop.set()
+            # It checks `stop` about every second, and must not outlive the interpreter.
             self._analysing.join(ANALYSIS_SECONDS)
+            for model in self._models:
+                model.stop.clear()  # another server may show the same explorer

@@ -9,7 +9,7 @@ from collections import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from happier.web.limits import Limits
-from happier.web.middleware.problem import HEALTH, client_of, send_problem
+from happier.web.middleware.problem import HEALTH, METRICS, client_of, send_problem
 
 LONGEST_RETRY = 60
 # Weight of the last request in the mean duration.
@@ -17,7 +17,7 @@ _WEIGHT = 0.1
 
 
 class ConcurrencyMiddleware:
-    """Answers with 429 where too many requests are under way; health checks do not count.
+    """Answers with 429 where too many requests are under way; health checks and metrics do not count.
 
     ``Retry-After`` says when those under way should be done: their number times the mean duration of the last
     requests, over the number of workers.
@@ -30,14 +30,15 @@ class ConcurrencyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or refuse it for now."""
-        if scope["type"] != "http" or scope["path"] == HEALTH:
+        if scope["type"] != "http" or scope["path"] in (HEALTH, METRICS):
             return await self._app(scope, receive, send)
         client = client_of(scope)
         total = self._under_way.total()
         if total >= self._limits.requests or self._under_way[client] >= self._limits.client_requests:
             detail = "the server is busy; try again in a moment"
             if total < self._limits.requests:
-                detail = "too many requests at once from this address; try again in a moment"
+                who = "with this token" if client.startswith("token ") else "from this address"
+                detail = f"too many requests at once {who}; try again in a moment"
             return await send_problem(
                 scope, receive, send, 429, detail, {"retry-after": str(self._retry_after())}
             )

@@ -7,7 +7,7 @@ import logging
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from happier.web.middleware.problem import send_problem
+from happier.web.middleware.problem import REQUEST_ID, send_problem
 
 log = logging.getLogger("happier.web")
 
@@ -36,7 +36,8 @@ class FailureMiddleware:
             status, detail, headers = 503, "the request took too long and was stopped", {"retry-after": "10"}
         except Exception:
             # One failed request must not affect the others.
-            log.exception("a request failed: %s %s", scope["method"], scope["path"])
+            request_id = scope.get(REQUEST_ID, "")
+            log.exception("request %s failed: %s %s", request_id, scope["method"], scope["path"])
             status, detail, headers = 500, "the server failed on this request; its log says why", {}
         if not begun:
             await send_problem(scope, receive, send, status, detail, headers)

@@ -7,8 +7,15 @@ from collections.abc import Mapping
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
+from happier.web.tokens import Token
+
 # Monitors request it often and without a token; it costs nothing and is never refused.
 HEALTH = "/api/health"
+# Monitors request it too, with a token where there is one; it counts for no limit.
+METRICS = "/metrics"
+# Where a request's scope has its `Token` and its id.
+TOKEN = "happier_token"  # noqa: S105
+REQUEST_ID = "happier_request_id"
 
 
 async def send_problem(
@@ -32,6 +39,9 @@ def headers_of(scope: Scope) -> dict[str, str]:
 
 
 def client_of(scope: Scope) -> str:
-    """The address that a request came from."""
+    """Who a request came from: the holder of a named token, else an address."""
+    token: Token | None = scope.get(TOKEN)
+    if token is not None and token.name:
+        return f"token {token.name}"
     client = scope.get("client")
     return client[0] if client else ""

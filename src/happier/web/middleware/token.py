@@ -2,57 +2,62 @@
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from happier.web.middleware.problem import HEALTH, headers_of, send_problem
+from happier.web.access import Access
+from happier.web.middleware.problem import HEALTH, TOKEN, headers_of, send_problem
+from happier.web.tokens import Token
 
 COOKIE = "happier_token"
 
 
 class TokenMiddleware:
-    """Refuses requests without the token (401), except health checks.
+    """Refuses requests without a valid token (401), except health checks.
 
     The address with ``?token=`` sets a cookie and redirects to itself without the token, so that the token
     does not stay in the address bar.
 
     Args:
         app: what to protect.
-        token: the secret.
+        access: knows the tokens.
+        root_path: path that the server's addresses begin with.
     """
 
-    def __init__(self, app: ASGIApp, *, token: str) -> None:
-        self._app, self._token = app, token
+    def __init__(self, app: ASGIApp, *, access: Access, root_path: str = "") -> None:
+        self._app, self._access, self._root_path = app, access, root_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, trade its token for a cookie, or refuse it."""
-        if scope["type"] != "http" or scope["path"] == HEALTH or self._has_token(headers_of(scope)):
+        if scope["type"] != "http" or scope["path"] == HEALTH:
+            return await self._app(scope, receive, send)
+        token = self._token_of(scope)
+        if token is not None:
+            scope[TOKEN] = token
             return await self._app(scope, receive, send)
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
-        if scope["method"] == "GET" and scope["path"] == "/" and given and self._matches(given[-1]):
+        if scope["method"] == "GET" and scope["path"] == "/" and given and self._access.find(given[-1]):
             rest = urlencode([pair for pair in query if pair[0] != "token"])
-            answer = Response(status_code=303, headers={"location": "/?" + rest if rest else "/"})
+            home = f"{self._root_path}/"
+            answer = Response(status_code=303, headers={"location": f"{home}?{rest}" if rest else home})
             answer.headers["cache-control"] = "no-store"
-            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
+            secure = scope["scheme"] == "https"
+            answer.set_cookie(COOKIE, given[-1], httponly=True, samesite="strict", path=home, secure=secure)
             return await answer(scope, receive, send)
         detail = "open the address with ?token=... that the server printed"
         return await send_problem(scope, receive, send, 401, detail, {"www-authenticate": "Bearer"})
 
-    def _has_token(self, headers: Mapping[str, str]) -> bool:
+    def _token_of(self, scope: Scope) -> Token | None:
+        headers = headers_of(scope)
         kind, _, bearer = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and self._matches(bearer.strip()):
-            return True
+        if kind.lower() == "bearer" and (token := self._access.find(bearer.strip())):
+            return token
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
-            return False
-        return cookie is not None and self._matches(cookie.value)
-
-    def _matches(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token.encode())
+            return None
+        return None if cookie is None else self._access.find(cookie.value)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from cachetools import LRUCache
 from fastapi import APIRouter, Query, Request, Response
 
+from happier.errors import SearchError
 from happier.web import responses, schemas
 from happier.web.explorer import Explorer
+from happier.web.indexed_model import IndexedModel
 from happier.web.routes.parameters import (
     EVERYWHERE,
     MISSING,
     UPLOAD,
+    ItemId,
     Limit,
     ModelKey,
     Offset,
@@ -31,6 +34,14 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/webp": {}}, "description": "the image as WebP"},
     304: {"description": "the image you have is current"},
 }
+
+
+class _Place(NamedTuple):
+    """Which image: the row that it had, the id that it has, and the version that the address was made for."""
+
+    row: int
+    item_id: str | None
+    version: str
 
 
 def item_routes(explorer: Explorer, workers: Workers) -> APIRouter:
@@ -58,7 +69,7 @@ def item_routes(explorer: Explorer, workers: Workers) -> APIRouter:
             else:
                 part = rows[offset : offset + limit].tolist()
             some = [responses.item_out(model, row) for row in part]
-            return schemas.ItemsOut(items=some, total=len(rows), offset=offset)
+            return schemas.ItemsOut(items=some, total=len(rows), offset=offset, version=model.version)
 
         return await workers.answer(work)
 
@@ -70,11 +81,19 @@ def image_routes(explorer: Explorer, workers: Workers) -> APIRouter:
     routes = APIRouter(tags=["images"], responses=_RESPONSES)
     cache: LRUCache[str, bytes] = LRUCache(CACHE_BYTES, getsizeof=len)
 
-    async def picture(request: Request, key: str, row: int, size: int, version: str) -> Response:
+    def find(key: str, row: int, item_id: str | None) -> tuple[IndexedModel, int]:
         model = explorer.model(key)
-        tag = f'"{model.version}-{row}-{size}"'
-        # The address includes the state of the index: its content never changes.
-        caching = _FOREVER if version == model.version else "private, no-cache"
+        return model, model.row_of(row, item_id)
+
+    async def picture(request: Request, key: str, place: _Place, size: int) -> Response:
+        try:
+            model, row = find(key, place.row, place.item_id)
+        except SearchError:
+            model, row = await workers.run(lambda: find(key, place.row, place.item_id))
+        version = model.picture_version(row)
+        tag = f'"{version}-{size}"'
+        # The address includes the version of the image: its content never changes.
+        caching = _FOREVER if place.version == version else "private, no-cache"
         headers = {"etag": tag, "cache-control": caching}
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
@@ -86,19 +105,23 @@ def image_routes(explorer: Explorer, workers: Workers) -> APIRouter:
         return Response(data, media_type="image/webp", headers=headers)
 
     @routes.get("/thumbnails/{side}/{row}", response_class=Response)
-    async def thumbnail(request: Request, side: Literal["a", "b"], row: int, v: Version = "") -> Response:
+    async def thumbnail(
+        request: Request, side: Literal["a", "b"], row: int, item: ItemId = None, v: Version = ""
+    ) -> Response:
         """An image of the index, small."""
-        return await picture(request, side, row, THUMBNAIL_SIZE, v)
+        return await picture(request, side, _Place(row, item, v), THUMBNAIL_SIZE)
 
     @routes.get("/images/{side}/{row}", response_class=Response)
-    async def image(request: Request, side: Literal["a", "b"], row: int, v: Version = "") -> Response:
+    async def image(
+        request: Request, side: Literal["a", "b"], row: int, item: ItemId = None, v: Version = ""
+    ) -> Response:
         """An image of the index, large."""
-        return await picture(request, side, row, LARGE_SIZE, v)
+        return await picture(request, side, _Place(row, item, v), LARGE_SIZE)
 
     @routes.get("/uploads/{key}", response_class=Response)
     async def uploaded(key: str) -> Response:
         """An uploaded image, small."""
-        data = explorer.uploads.get(key).thumbnail
+        data = (await workers.run(lambda: explorer.uploads.get(key))).thumbnail
         return Response(data, media_type="image/webp", headers={"cache-control": "private, max-age=3600"})
 
     return routes

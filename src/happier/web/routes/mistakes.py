@@ -23,11 +23,11 @@ def mistake_routes(explorer: Explorer, workers: Workers) -> APIRouter:
         limit: Limit = 24,
     ) -> Response:
         """Images of the index whose own search goes wrong, the worst first."""
-        ready = workers.start_analysis(explorer)
+        workers.start_analysis(explorer)
 
         def work() -> schemas.MistakesOut:
             model = explorer.model(side)
-            if not ready:
+            if not explorer.analysed:
                 return schemas.MistakesOut(ready=False, mistakes=[], total=0, offset=offset)
             found, total = explorer.mistakes(model, sort=sort, within=within, offset=offset, limit=limit)
             out = [responses.mistake_out(model, one) for one in found]

@@ -19,7 +19,6 @@ def page_routes(explorer: Explorer) -> APIRouter:
     """``/``, ``/docs`` and ``/static``."""
     routes = APIRouter(include_in_schema=False)
     files = {path.name: path for path in STATIC.iterdir() if path.is_file()}
-    colours = css_variables(len(explorer.model("a").index.levels))
 
     @routes.get("/")
     async def page() -> Response:
@@ -31,6 +30,7 @@ def page_routes(explorer: Explorer) -> APIRouter:
 
     @routes.get("/palette.css")
     async def palette() -> Response:
+        colours = css_variables(len(explorer.model("a").index.levels))
         return Response(colours, media_type="text/css", headers=_FRESH)
 
     @routes.get("/favicon.ico")

@@ -12,6 +12,9 @@ MAX_K = 200
 MISSING: dict[int | str, dict[str, Any]] = {
     404: {"model": schemas.Problem, "description": "no such image, class or index"},
 }
+FORBIDDEN: dict[int | str, dict[str, Any]] = {
+    403: {"model": schemas.Problem, "description": "nothing can be changed, or not with this token"},
+}
 UPLOAD: dict[int | str, dict[str, Any]] = {
     **MISSING,
     400: {"model": schemas.Problem, "description": "not an image, damaged, or a malformed body"},
@@ -26,8 +29,15 @@ EVERYWHERE: dict[int | str, dict[str, Any]] = {
 ModelKey = Annotated[Literal["a", "b"], Query(description="which index: a, or b where two are compared")]
 K = Annotated[int, Query(ge=1, le=MAX_K, description="how many results")]
 Text = Annotated[str, Query(max_length=2048)]
+ItemId = Annotated[
+    str | None,
+    Query(alias="id", max_length=4096, description="id of the image, where the row may have moved"),
+]
 Within = Annotated[str, Query(max_length=2048, description="only this branch, e.g. animals/birds")]
 Label = Annotated[str | None, Query(max_length=2048, description="class of the upload")]
 Offset = Annotated[int, Query(ge=0, le=10_000_000)]
+Metrics = Annotated[
+    bool, Query(description="how good the whole ranking is; false is faster where the index is large")
+]
 Version = Annotated[str, Query(max_length=64, description="state of the index, for caching")]
 Limit = Annotated[int, Query(ge=1, le=200)]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, File, Query, Response, UploadFile
 
 from happier.web import responses, schemas
 from happier.web.explorer import Explorer
-from happier.web.routes.parameters import EVERYWHERE, MISSING, UPLOAD, K, Label, ModelKey, Within
+from happier.web.routes.parameters import EVERYWHERE, MISSING, UPLOAD, K, Label, Metrics, ModelKey, Within
 from happier.web.workers import Workers
 
 LONGEST_NAME = 200
@@ -28,13 +28,14 @@ def search_routes(explorer: Explorer, workers: Workers) -> APIRouter:
         k: K = 24,
         within: Within = "",
         side: ModelKey = "a",
+        metrics: Metrics = True,
     ) -> Response:
         """Images nearest to one of the index, or to an upload."""
 
         def work() -> schemas.SearchOut:
             model = explorer.model(side)
             query = explorer.query(model, item=item, upload=upload, label=label)
-            return responses.search_out(explorer, model, query, k, within)
+            return responses.search_out(explorer, model, query, k, within, metrics=metrics)
 
         return await workers.answer(work)
 
@@ -73,7 +74,7 @@ def upload_routes(explorer: Explorer, workers: Workers) -> APIRouter:
 
         def work() -> schemas.UploadOut:
             key = explorer.uploads.add(data, name).key
-            return schemas.UploadOut(upload=key, thumbnail=f"/uploads/{key}")
+            return schemas.UploadOut(upload=key, thumbnail=f"{explorer.root_path}/uploads/{key}")
 
         return await workers.answer(work, status=201)
 

@@ -5,25 +5,32 @@ from __future__ import annotations
 import time
 
 from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
 
 from happier.version import __version__
 from happier.web import responses, schemas
 from happier.web.explorer import Explorer
 from happier.web.limits import Limits
+from happier.web.metrics import ServerMetrics
 from happier.web.routes.parameters import EVERYWHERE, MAX_K
 
 
-def server_routes(explorer: Explorer, limits: Limits) -> APIRouter:
-    """``/api/health`` and ``/api/info``."""
-    routes = APIRouter(prefix="/api", tags=["server"], responses=EVERYWHERE)
+def server_routes(explorer: Explorer, limits: Limits, metrics: ServerMetrics) -> APIRouter:
+    """``/api/health``, ``/api/info`` and ``/metrics``."""
+    routes = APIRouter(tags=["server"], responses=EVERYWHERE)
 
-    @routes.get("/health")
+    @routes.get("/metrics", response_class=PlainTextResponse)
+    async def prometheus() -> PlainTextResponse:
+        """Requests, durations, queues, states of the indexes and memory, for Prometheus."""
+        return PlainTextResponse(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @routes.get("/api/health")
     async def health() -> schemas.Health:
         """Whether the server answers."""
         uptime = time.monotonic() - explorer.started
         return schemas.Health(status="ok", version=__version__, uptime_seconds=uptime)
 
-    @routes.get("/info")
+    @routes.get("/api/info")
     async def info() -> schemas.Info:
         """What is being explored: levels, indexes, limits."""
         first = explorer.model("a").index

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, HTTPException, Query, Request, Response
 
 from happier.curation.corrections import Correction
 from happier.curation.suspects import Kind
 from happier.web import responses, schemas
 from happier.web.explorer import Explorer
-from happier.web.routes.parameters import EVERYWHERE, MISSING, Limit, Offset
+from happier.web.middleware.problem import TOKEN
+from happier.web.routes.parameters import EVERYWHERE, FORBIDDEN, MISSING, Limit, Offset
+from happier.web.tokens import Token
 from happier.web.workers import Workers
 
 
@@ -27,11 +29,12 @@ def suspect_routes(explorer: Explorer, workers: Workers) -> APIRouter:
         """Labels that are probably wrong, the most severe first, with what was decided."""
 
         def work() -> schemas.SuspectsOut:
-            model, found = explorer.model("a"), explorer.suspects.page(kind, offset, limit)
+            listed = explorer.suspects
+            found = listed.page(kind, offset, limit)
             return schemas.SuspectsOut(
                 ready=found.ready,
-                writable=explorer.suspects.writable,
-                suspects=[responses.suspect_out(model, *one) for one in found.suspects],
+                writable=listed.writable,
+                suspects=[responses.suspect_out(listed.model, *one) for one in found.suspects],
                 total=found.total,
                 decided=found.decided,
                 offset=offset,
@@ -39,9 +42,12 @@ def suspect_routes(explorer: Explorer, workers: Workers) -> APIRouter:
 
         return await workers.answer(work)
 
-    @routes.post("/suspects", response_model=schemas.DecisionOut)
-    async def decide(decision: schemas.DecisionIn) -> Response:
+    @routes.post("/suspects", response_model=schemas.DecisionOut, responses=FORBIDDEN)
+    async def decide(request: Request, decision: schemas.DecisionIn) -> Response:
         """Keep a decision; only where the server was started with a file for them."""
+        token: Token | None = request.scope.get(TOKEN)
+        if token is not None and token.name and token.role != "write":
+            raise HTTPException(403, "this token may not decide; use one with the role write")
 
         def work() -> schemas.DecisionOut:
             made = Correction(decision.id, decision.label, decision.decision, decision.class_path)

@@ -38,11 +38,12 @@ def taxonomy_routes(explorer: Explorer, workers: Workers) -> APIRouter:
     @routes.get("/class", response_model=schemas.ClassOut)
     async def one_class(path: Within = "", side: ModelKey = "a") -> Response:
         """A class: those below it, how well its images are found, what they are confused with."""
-        ready = workers.start_analysis(explorer)
+        workers.start_analysis(explorer)
 
         def work() -> schemas.ClassOut:
             model = explorer.model(side)
             node = model.tree.node(path)
+            ready = model.analysed
             confusions = explorer.confusions(model, node) if ready else []
             return schemas.ClassOut(
                 node=responses.tree_out(model, node, 0),

@@ -46,7 +46,7 @@ document.addEventListener("click", (event) => {
   const anchor = event.target.closest("a[data-link]");
   if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
-  places.go(anchor.getAttribute("href"));
+  places.go(anchor.pathname + anchor.search);
 });
 
 function chooseBranch(path) {
@@ -115,7 +115,7 @@ addEventListener("keydown", (event) => {
     "/": () => { openSide(); byId("find-class").focus(); },
     "?": () => byId("help").showModal(),
     u: () => byId("file").click(),
-    s: () => places.go("/"),
+    s: () => places.go(location.pathname),
     m: () => places.go(places.link({ view: "mistakes" })),
     c: () => places.go(places.link({ view: "class" })),
     Escape: () => { if (place.within) places.go(places.link({ ...place, within: "" })); else closeSide(); },

@@ -30,7 +30,7 @@ function shape([name, schema]) {
     table(Object.entries(schema.properties ?? {}).map(([field, one]) => [field, kind(one), [one.description, required.has(field) ? "" : "optional"].filter(Boolean).join("; ")])));
 }
 
-const spec = await (await fetch("/api/openapi.json")).json();
+const spec = await (await fetch("api/openapi.json")).json();
 byId("main").replaceChildren(
   el("h1", {}, spec.info.title), el("p", { class: "lead" }, spec.info.description),
   Object.entries(spec.paths).flatMap(([path, verbs]) => Object.entries(verbs).map(([verb, value]) => operation(path, verb, value))).reduce((all, one) => { all.append(one); return all; }, el("div")),

@@ -22,7 +22,7 @@ export function link(values) {
     query.set(name, value);
   }
   const text = query.toString();
-  return text ? `/?${text}` : "/";
+  return text ? `${location.pathname}?${text}` : location.pathname;
 }
 
 let onChange = () => {};

@@ -1,0 +1,106 @@
+"""Vectors of new images: one thread computes, and all images that wait for it make one batch."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from PIL.Image import Image
+
+from happier.errors import HappierError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from happier.encoder import Encoder
+
+VectorArray = npt.NDArray[np.float32]
+_Waiting = SimpleQueue["tuple[Tensor, Future[VectorArray]] | None"]
+MAX_BATCH = 32
+# The exported network is used for as long as the server runs, so that it is always worth exporting.
+_MANY_IMAGES = 1_000_000
+
+
+class Embedder:
+    """A model that embeds for many requests at once.
+
+    A batch is what arrived while the one before it was computed: a request that is alone never waits for
+    company, and under load none waits for more than one batch before its own.
+
+    Attributes:
+        encoder: the model.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self._waiting: _Waiting = SimpleQueue()
+        self._start = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def embed(self, image: Image) -> VectorArray:
+        """The vector ``[D]`` of an image."""
+        return self.embed_tensor(self.encoder.preprocess(image.convert("RGB")))
+
+    def embed_tensor(self, tensor: Tensor) -> VectorArray:
+        """The vector ``[D]`` of a preprocessed image ``[3, H, W]``."""
+        with self._start:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_serve, args=(self.encoder, self._waiting), name="happier-embed", daemon=True
+                )
+                self._thread.start()
+                weakref.finalize(self, self._waiting.put, None)
+        result: Future[VectorArray] = Future()
+        self._waiting.put((tensor, result))
+        return result.result()
+
+    @property
+    def queued(self) -> int:
+        """Images that wait to be embedded."""
+        return self._waiting.qsize()
+
+
+def _serve(encoder: Encoder, waiting: _Waiting) -> None:
+    """Embed what is queued until None is; it holds no reference to the `Embedder`, which ends it that way."""
+    from happier.encoder.vector_models import embedding_function
+
+    with ExitStack() as stack:
+        try:
+            compute = stack.enter_context(embedding_function(encoder, "fp32", "auto", _MANY_IMAGES))
+        except HappierError:  # no place for the exported network
+            compute = stack.enter_context(embedding_function(encoder, "fp32", "torch", _MANY_IMAGES))
+        while (first := waiting.get()) is not None:
+            batch = [first]
+            while len(batch) < MAX_BATCH:
+                try:
+                    one = waiting.get_nowait()
+                except Empty:
+                    break
+                if one is None:
+                    waiting.put(None)
+                    break
+                batch.append(one)
+            _compute(compute, batch)
+
+
+def _compute(
+    compute: Callable[[Tensor], VectorArray], batch: list[tuple[Tensor, Future[VectorArray]]]
+) -> None:
+    import torch
+
+    try:
+        vectors = compute(torch.stack([tensor for tensor, _ in batch]))
+    # Whatever it is, it belongs to those who wait for it.
+    except Exception as error:  # noqa: BLE001
+        for _, result in batch:
+            result.set_exception(error)
+        return
+    for (_, result), vector in zip(batch, vectors, strict=True):
+        result.set_result(vector)
