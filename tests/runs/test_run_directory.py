@@ -89,6 +89,8 @@ def test_a_place_for_a_new_run(tmp_path, run):
     assert RunDirectory(tmp_path / "new").is_free
     with RunDirectory(tmp_path / "new").locked():
         assert RunDirectory(tmp_path / "new").is_free
+    (tmp_path / "new" / ".config.yaml.0123abcd.part").mkdir()  # killed while it wrote its first file
+    assert RunDirectory(tmp_path / "new").is_free
     (tmp_path / "new" / "file").touch()
     assert not RunDirectory(tmp_path / "new").is_free
     assert not RunDirectory(tmp_path / "new" / "file").is_free

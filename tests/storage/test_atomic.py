@@ -141,6 +141,13 @@ def test_a_linked_folder_is_replaced_where_it_is(tmp_path):
     assert names(tmp_path) == ["link", "real"]
 
 
+def test_a_pipe_that_nobody_reads_is_one_line(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr("happier.storage.atomic._READER_SECONDS", 0.0)
+    with pytest.raises(DataError, match="a pipe that nobody reads"), atomic_file(tmp_path / "pipe") as part:
+        part.write_text("x")
+
+
 def test_a_pipe_gets_the_content(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

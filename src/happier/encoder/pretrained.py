@@ -19,7 +19,7 @@ from happier.encoder.head import Head
 from happier.encoder.model_card import model_card
 from happier.encoder.weights import fingerprint, read_tensors, write_tensors
 from happier.errors import CheckpointError, OptionError, first_line
-from happier.storage.atomic import atomic_file
+from happier.storage.atomic import atomic_file, scratch_folder, sync
 from happier.storage.disk_errors import disk_errors
 from happier.storage.lock import locked
 from happier.storage.records import Record, SealedRecord, read_record, write_record
@@ -103,7 +103,11 @@ def save_model(encoder: Encoder, directory: Path) -> Path:
         for left in directory.glob(_unnamed_weights(directory, "*").name):
             if left != new:
                 left.unlink(missing_ok=True)
-        write_tensors(encoder.state_dict(), new)
+        # Beside the usual name, whose leftovers of any fingerprint the next writer removes.
+        with scratch_folder(directory / WEIGHTS_FILE) as scratch:
+            write_tensors(encoder.state_dict(), scratch / WEIGHTS_FILE)
+            (scratch / WEIGHTS_FILE).replace(new)
+            sync(directory)
         write_record(settings, directory / SETTINGS_FILE)
         new.replace(directory / WEIGHTS_FILE)
         with atomic_file(directory / CARD_FILE) as part:

@@ -170,7 +170,8 @@ class _Fitting:
             self.directory.remove_runs(part)
             self._note(**{name: key})
         for loss in LOSSES:
-            if not self.directory.run(loss, part).has_model:
+            run = self.directory.run(loss, part)
+            if not (run.has_model and run.weights_file.is_file()):
                 stage = f"{_VERBS[part]} {display_name(loss)}"
                 train(self.configs[part, loss], progress=lambda *at, stage=stage: self.clock(stage, *at))
 

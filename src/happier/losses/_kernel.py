@@ -177,16 +177,19 @@ def _ranked(
     depth = weights.shape[0] - 1
     items = s.shape[0]
     factored = spread <= LIMIT_FLOAT64
-    e = np.empty_like(s)
+    # Rows of one block: vector code looks whether arrays lie close together, and falls back to loops that
+    # round differently; that must not depend on where the allocator places small arrays.
+    block = np.zeros((6, items), s.dtype)
+    block[0] = s
+    s, e, slopes, own_weights = block[0], block[1], block[2], block[3]
+    least = block[4]  # min(weight of the item, weight of the level being ranked)
+    g = block[5, : items if problem.need_gradient else 0]
+    tau = p[TAU]
     if factored:
         for j in range(items):
-            e[j] = np.exp((centre - s[j]) / p[TAU])
-    slopes = np.empty_like(s)
-    own_weights = np.zeros_like(s)
+            e[j] = np.exp((centre - s[j]) / tau)
     for level in range(1, depth + 1):
         own_weights[starts[level] : starts[level + 1]] = weights[level]
-    least = np.zeros_like(s)  # min(weight of the item, weight of the level being ranked)
-    g = np.zeros(items if problem.need_gradient else 0, s.dtype)
     value = 0.0
     for level in range(1, depth + 1):
         if starts[level] == starts[level + 1]:
@@ -204,7 +207,7 @@ def _ranked(
                 inverse /= e[k]
             else:
                 for j in range(smoothed):
-                    e[j] = np.exp(min(max((score - s[j]) / p[TAU], -LIMIT_FLOAT64), LIMIT_FLOAT64))
+                    e[j] = np.exp(min(max((score - s[j]) / tau, -LIMIT_FLOAT64), LIMIT_FLOAT64))
 
             rank, graded = 1.0, weight
             slope, graded_slope = 0.0, 0.0

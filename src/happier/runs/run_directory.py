@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from happier.encoder.pretrained import RUN_CONFIG_FILE, SETTINGS_FILE, WEIGHTS_FILE
 from happier.errors import CheckpointError, ConfigError, first_line
-from happier.storage.atomic import atomic_file
+from happier.storage.atomic import atomic_file, is_leftover
 from happier.storage.lock import LOCK_FILE, locked
 from happier.storage.records import read_json
 from happier.storage.regular_file import open_regular
@@ -82,10 +82,12 @@ class RunDirectory:
 
     @property
     def is_free(self) -> bool:
-        """Whether a new run may start here: there is nothing, or a directory with nothing but a lock."""
+        """Whether a new run may start here: there is nothing, or what a kill before the first file leaves."""
         if not self.path.is_dir():
             return not self.path.exists()
-        return all(entry.name == LOCK_FILE for entry in self.path.iterdir())
+        return all(
+            entry.name == LOCK_FILE or is_leftover(entry, self.config_file) for entry in self.path.iterdir()
+        )
 
     def locked(self, *, wait: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of the run, for training; see `happier.storage.lock.locked`."""

@@ -16,9 +16,11 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from happier.storage.disk_errors import disk_errors
 
@@ -40,6 +42,8 @@ _SUFFIX = ".part"
 _ASIDE = ".aside"
 # The longest name of most file systems is 255 bytes; ours add some 25 to their target's.
 _LONGEST_NAME = 200
+# How long a pipe may take to find its reader.
+_READER_SECONDS = 5.0
 # Above this, flushing the whole file system at once is faster than flushing each file.
 _MANY_FILES = 256
 
@@ -49,7 +53,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
     """Yield a path to write to; it takes the place of ``path`` only when the block ends without an error.
 
     The path has the target's name, in a folder of its own. Where ``path`` is a link, its target is replaced;
-    a device or a pipe gets the content.
+    a device gets the content, and so does a pipe that somebody reads.
 
     Raises:
         DataError: the file cannot be written there.
@@ -62,7 +66,7 @@ def atomic_file(path: Path | str) -> Iterator[Path]:
             with tempfile.TemporaryDirectory() as folder:
                 part = Path(folder) / "content"
                 yield part
-                with part.open("rb") as source, path.open("wb") as target:
+                with part.open("rb") as source, _open_stream(path) as target:
                     shutil.copyfileobj(source, target)
             return
         path = _target(path)
@@ -334,6 +338,27 @@ def _prefix(path: Path) -> str:
 
 def _target(path: Path) -> Path:
     return path.resolve() if path.is_symlink() else path
+
+
+def _open_stream(path: Path) -> BinaryIO:
+    """Open a device or a pipe to write to.
+
+    Raises:
+        OSError: it cannot be opened, or nobody reads the pipe: a file of ours that became one must not block.
+    """
+    end = time.monotonic() + _READER_SECONDS
+    while True:
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            if time.monotonic() > end:
+                raise OSError(errno.ENXIO, "it is a pipe that nobody reads") from None
+            time.sleep(0.02)
+            continue
+        os.set_blocking(handle, True)
+        return os.fdopen(handle, "wb")
 
 
 def _is_stream(path: Path) -> bool:

@@ -27,7 +27,8 @@ class Sweep:
 
     Attributes:
         points: changes before which it was killed.
-        states: different contents of the disk that this left.
+        states: different contents of the disk that this left; where only bytes in scratch folders differ,
+            which nobody reads, they count as one.
         checked: how many of those were opened and gone on with.
         faults: what went wrong, one line each.
     """
@@ -103,7 +104,7 @@ def sweep(workshop: Workshop, operation: Operation, *, limit: int | None = None)
         return result
     states: dict[str, tuple[Call, Snapshot]] = {}
     for call, snapshot in seen:
-        states.setdefault(snapshot.content, (call, snapshot))
+        states.setdefault(snapshot.visible, (call, snapshot))
     result.points, result.states = len(seen), len(states)
     for call, snapshot in _some(list(states.values()), limit):
         result.checked += 1

@@ -79,6 +79,8 @@ def things(workshop: Workshop) -> list[Thing]:
             figures=True,
         ),
     ]
+    fit = have["fit"]
+    found.append(Thing("fit", "fit", fit.before, (fit.before[-1],), figures=True))
     for engine in ("flat", "hnsw", "milvus"):
         built = have[f"unindex, {engine}"].before
         search = ("search", here / "index", image, "--json", "-k", 5)

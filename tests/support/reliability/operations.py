@@ -22,6 +22,8 @@ IMPORTS = (
     "happier.data.check",
     "happier.data.importers",
     "happier.encoder",
+    "happier.encoder.keras_resnet",
+    "happier.fit",
     "happier.runs.comparison",
     "happier.evaluation.table",
     "happier.evaluation.terminal",
@@ -79,6 +81,14 @@ class Operation:
         return self.again or self.words
 
 
+def _load_numba() -> None:
+    """What numba loads at the first call of a compiled function; it starts no thread."""
+    from numba.core.registry import cpu_target
+
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
+
+
 class Workshop:
     """Images, a table and a small trained model, and every operation on them."""
 
@@ -88,6 +98,7 @@ class Workshop:
         torch.set_num_threads(1)
         for name in IMPORTS:
             importlib.import_module(name)
+        _load_numba()
         gc.freeze()  # forks that collect garbage would copy all that was imported
         self.box = Box(root)
         self.images = self.box.root / "images"
@@ -114,6 +125,8 @@ class Workshop:
     def _make_images(self) -> None:
         from shapes import make_shapes
 
+        from happier.data import Manifest
+
         def make() -> None:
             make_shapes(self.images, items=4, views=3)
             lines = ["path,kind,item"]
@@ -121,6 +134,8 @@ class Workshop:
                 f"{file.name},k{file.name[0]},i{file.name[2]}" for file in sorted(self.images.glob("*.png"))
             ]
             (self.box.root / "table.csv").write_text("\n".join(lines))
+            rows = Manifest.read(self.images / "manifest.parquet")
+            rows.take(np.flatnonzero(rows.table["item"] != "i0")).write(self.images / "fewer.parquet")
 
         outcome = self.box.fork(make)
         assert outcome.code == 0, outcome.err
@@ -133,7 +148,25 @@ class Workshop:
         )
 
     def _operations(self) -> list[Operation]:
-        return [*self._data(), *self._training(), *self._using(), *self._indexing()]
+        return [*self._data(), *self._training(), *self._using(), *self._indexing(), *self._fitting()]
+
+    def fit_words(self, table: str) -> tuple[object, ...]:
+        """``happier fit`` of a manifest, with a tiny network."""
+        return ("fit", self.images / table, "-o", self.box.path / "fit", "--train", "head", "--json",
+                "model.backbone=test_resnet", "model.pretrained=null", "transform.size=32", "training.steps=3",
+                "model.hidden=16", "model.dim=16", "transform.normalize=imagenet", "data.workers=0")  # fmt: skip
+
+    def _fitting(self) -> list[Operation]:
+        return [
+            Operation(
+                "fit",
+                self.fit_words("manifest.parquet"),
+                lambda: fitted(self.box.path / "fit"),
+                (self.fit_words("fewer.parquet"),),
+                target="fit",
+                any_state=True,
+            ),
+        ]
 
     def _data(self) -> list[Operation]:
         here, table = self.box.path, self.box.root / "table.csv"
@@ -363,6 +396,13 @@ def network(path: Path) -> Any:
     model = onnx.load(path)
     onnx.checker.check_model(model)
     return len(model.graph.node)
+
+
+def fitted(folder: Path) -> Any:
+    from happier.encoder import Encoder
+
+    models = [Encoder.from_pretrained(folder / loss).fingerprint for loss in ("happier", "nsm")]
+    return [manifest(folder / "manifest.parquet"), models, indexed(folder / "index")]
 
 
 def indexed(folder: Path) -> Any:

@@ -60,6 +60,8 @@ def sets(workshop: Workshop) -> dict[str, list[Operation]]:
         have["export"],
         _from(have["index build, flat"], trained),
     ]
+    fit = have["fit"]
+    grouped["fit"] = [fit, Operation("fit of others", fit.before[-1], fit.observe, fit.before)]
     for engine in ("flat", "hnsw", "milvus"):
         first = have[f"unindex, {engine}"].before
         grouped[f"index, {engine}"] = [
