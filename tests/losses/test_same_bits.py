@@ -1,4 +1,4 @@
-"""The compiled losses round the same wherever their arrays lie in memory: a run that is repeated is the same."""
+"""The compiled losses round the same wherever their arrays lie in memory, so that a run can be repeated."""
 
 import pytest
 import torch

@@ -152,9 +152,17 @@ class Workshop:
 
     def fit_words(self, table: str) -> tuple[object, ...]:
         """``happier fit`` of a manifest, with a tiny network."""
-        return ("fit", self.images / table, "-o", self.box.path / "fit", "--train", "head", "--json",
-                "model.backbone=test_resnet", "model.pretrained=null", "transform.size=32", "training.steps=3",
-                "model.hidden=16", "model.dim=16", "transform.normalize=imagenet", "data.workers=0")  # fmt: skip
+        tiny = (
+            "model.backbone=test_resnet",
+            "model.pretrained=null",
+            "model.hidden=16",
+            "model.dim=16",
+            "transform.size=32",
+            "transform.normalize=imagenet",
+            "training.steps=3",
+            "data.workers=0",
+        )
+        return ("fit", self.images / table, "-o", self.box.path / "fit", "--train", "head", "--json", *tiny)
 
     def _fitting(self) -> list[Operation]:
         return [
