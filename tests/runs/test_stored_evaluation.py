@@ -103,7 +103,7 @@ def test_other_vectors_are_computed_anew(run, count):
     assert count["ranked"] == 1
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "text", "gone", "summary"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "text", "gone", "summary", "digit"])
 def test_damaged_files_are_computed_anew(run, count, damage):
     fresh = compare_runs([run], OPTIONS, resamples=0)
     store(fresh)
@@ -118,6 +118,11 @@ def test_damaged_files_are_computed_anew(run, count, damage):
         directory.per_query_file.write_text("text")
     elif damage == "gone":
         directory.per_query_file.unlink()
+    elif damage == "digit":
+        text = directory.summary_file.read_text()
+        changed = text.replace('"without_positives": 0', '"without_positives": 4')
+        assert changed != text
+        directory.summary_file.write_text(changed)
     else:
         directory.summary_file.write_text('{"stored": 3}')
     count["ranked"] = 0

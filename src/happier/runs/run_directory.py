@@ -235,8 +235,7 @@ class _KnownConfig(_Section):
 
 def _parse_config(text: str, path: Path) -> dict[str, Any]:
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, YAMLError, parse
+    from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, parse
 
     depth = 0
     try:
@@ -249,7 +248,10 @@ def _parse_config(text: str, path: Path) -> dict[str, Any]:
             if depth > DEEPEST_CONFIG:
                 raise ConfigError(f"{path} is damaged: it is nested more than {DEEPEST_CONFIG} deep")
         content = OmegaConf.to_container(OmegaConf.create(text))
-    except (ValueError, TypeError, RecursionError, OmegaConfBaseException, YAMLError) as error:
+    except ConfigError:
+        raise
+    # A damaged file makes the parsers raise whatever its text happens to mean.
+    except Exception as error:
         raise ConfigError(f"{path} is not a configuration: {first_line(error)}") from error
     # A plain text parses as a mapping of that text to nothing.
     if not isinstance(content, dict) or all(value is None for value in content.values()):

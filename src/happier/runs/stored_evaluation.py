@@ -21,6 +21,7 @@ from happier.evaluation.result import Result
 from happier.metrics.schema import Schema
 from happier.runs.run_directory import RunDirectory
 from happier.storage.checksum import checksum, file_checksum
+from happier.storage.records import Record, SealedRecord, check_record, record_values
 
 if TYPE_CHECKING:
     from happier.data import Manifest
@@ -31,6 +32,24 @@ __all__ = ["evaluate_run", "store_evaluation"]
 log = logging.getLogger(__name__)
 # Increment when the value of any metric changes: figures of another version are computed again.
 FIGURES_VERSION = 2
+
+
+class _StoredSet(Record):
+    """The columns of ``per_query.parquet`` that belong to one test set, and what they do not say."""
+
+    metrics: list[str]
+    levels: list[str]
+    ks: list[int]
+    queries: int
+    without_positives: int
+
+
+class _Stored(SealedRecord):
+    """What the figures were made of, and how to read them again."""
+
+    made_of: dict[str, Any]
+    per_query: str
+    sets: list[_StoredSet]
 
 
 def evaluate_run(
@@ -67,21 +86,22 @@ def store_evaluation(
     directory = RunDirectory(run.directory)
     with directory.evaluation_locked():
         write_per_query(found, run.manifest, directory.per_query_file)
-        record = {
-            "made_of": _key(run, options, split),
-            "per_query": file_checksum(directory.per_query_file),
-            "sets": [
-                {
-                    "metrics": list(result.per_query),
-                    "levels": list(result.schema.level_names),
-                    "ks": list(result.schema.ks),
-                    "queries": int(result.summary["queries"]),
-                    "without_positives": int(result.summary["queries_without_positives"]),
-                }
+        record = _Stored(
+            made_of=_key(run, options, split),
+            per_query=file_checksum(directory.per_query_file),
+            sets=[
+                _StoredSet(
+                    metrics=list(result.per_query),
+                    levels=list(result.schema.level_names),
+                    ks=list(result.schema.ks),
+                    queries=int(result.summary["queries"]),
+                    without_positives=int(result.summary["queries_without_positives"]),
+                )
                 for result in found.results
             ],
-        }
-        summary = {"relevance": repr(options.relevance), **found.summary(), "stored": record}
+        )
+        figures = {"relevance": repr(options.relevance), **found.summary()}
+        summary = {**figures, "stored": record_values(record)}
         write_json(summary, directory.summary_file)
 
 
@@ -116,33 +136,33 @@ def _read_results(
     """The stored results of the test sets; None where there are none of the same inputs."""
     try:
         summary = directory.read_summary()
-        record = (summary or {}).get("stored")
-        if not isinstance(record, dict) or record.get("made_of") != key:
+        if summary is None or "stored" not in summary:
             return None
-        if record.get("per_query") != file_checksum(directory.per_query_file):
+        record = check_record(summary["stored"], _Stored, directory.summary_file)
+        if record.made_of != key or record.checksum is None:
             return None
-        return _results_of(directory, record["sets"], problems)
+        if record.per_query != file_checksum(directory.per_query_file):
+            return None
+        return _results_of(directory, record.sets, problems)
     except (CheckpointError, OSError, KeyError, TypeError, ValueError) as error:
         log.warning("the stored evaluation of %s is damaged and ignored: %s", directory.path, error)
         return None
 
 
 def _results_of(
-    directory: RunDirectory, sets: list[dict[str, Any]], problems: Sequence[RetrievalProblem]
+    directory: RunDirectory, sets: list[_StoredSet], problems: Sequence[RetrievalProblem]
 ) -> tuple[Result, ...]:
     import pandas as pd
 
     table = pd.read_parquet(directory.per_query_file)
     queries = [len(problem.queries) for problem in problems]
-    if [one["queries"] for one in sets] != queries or len(table) != sum(queries):
+    if [one.queries for one in sets] != queries or len(table) != sum(queries):
         raise ValueError(f"it has {len(table)} queries")
     results, start = [], 0
     for one, problem in zip(sets, problems, strict=True):
-        rows = table.iloc[start : start + one["queries"]]
-        columns = {name: rows[name].to_numpy(dtype=np.float64) for name in one["metrics"]}
-        schema = Schema(tuple(one["levels"]), tuple(one["ks"]))
-        results.append(
-            Result(columns.items, schema, one["without_positives"], problem.matching.query_classes)
-        )
-        start += one["queries"]
+        rows = table.iloc[start : start + one.queries]
+        columns = {name: rows[name].to_numpy(dtype=np.float64) for name in one.metrics}
+        schema = Schema(tuple(one.levels), tuple(one.ks))
+        results.append(Result(columns.items, schema, one.without_positives, problem.matching.query_classes))
+        start += one.queries
     return tuple(results)

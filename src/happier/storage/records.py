@@ -23,6 +23,7 @@ __all__ = [
     "check_record",
     "read_json",
     "read_record",
+    "record_values",
     "to_json",
     "write_json",
     "write_record",
@@ -71,11 +72,8 @@ def read_record(
         record = kind.model_validate_json(text)
     except ValidationError as fault:
         raise error(f"{path} is damaged: {_first_fault(fault)}{end}") from None
-    if isinstance(record, SealedRecord) and record.checksum is not None:
-        values = orjson.loads(text)
-        del values["checksum"]
-        if _values_checksum(values) != record.checksum:
-            raise error(f"{path} is damaged or was edited: its checksum does not match{end}")
+    if isinstance(record, SealedRecord):
+        _check_seal(orjson.loads(text), path, error, end)
     return record
 
 
@@ -99,11 +97,20 @@ def check_record(
     Raises:
         error: it does not fit the schema; the message names the first fault.
     """
+    end = f"; {hint}" if hint else ""
     try:
-        return kind.model_validate(value)
+        record = kind.model_validate(value)
     except ValidationError as fault:
-        end = f"; {hint}" if hint else ""
         raise error(f"{path} is damaged: {_first_fault(fault)}{end}") from None
+    if isinstance(record, SealedRecord):
+        _check_seal(value, path, error, end)
+    return record
+
+
+def _check_seal(values: dict[str, Any], path: Path, error: type[HappierError], end: str) -> None:
+    others = {name: value for name, value in values.items() if name != "checksum"}
+    if values.get("checksum") is not None and _values_checksum(others) != values["checksum"]:
+        raise error(f"{path} is damaged or was edited: its checksum does not match{end}")
 
 
 def _first_fault(fault: ValidationError) -> str:
@@ -164,11 +171,16 @@ def to_json(value: Any) -> str:
 
 def write_record(record: Record, path: Path) -> None:
     """Write a record, a `SealedRecord` with its checksum; the file appears whole or not at all."""
-    values = orjson.loads(orjson.dumps(record.model_dump(mode="json")))
+    write_json(record_values(record), path)
+
+
+def record_values(record: Record) -> dict[str, Any]:
+    """What is written of a record, a `SealedRecord` with its checksum."""
+    values: dict[str, Any] = orjson.loads(orjson.dumps(record.model_dump(mode="json")))
     if isinstance(record, SealedRecord):
         del values["checksum"]
         values["checksum"] = _values_checksum(values)
-    write_json(values, path)
+    return values
 
 
 def _values_checksum(values: dict[str, Any]) -> str:

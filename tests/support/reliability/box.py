@@ -73,7 +73,7 @@ class Snapshot:
 
     @property
     def visible(self) -> str:
-        """Equal for snapshots that differ only in the bytes of files in scratch folders: nobody reads them."""
+        """Equal for snapshots that differ only in the bytes of files in scratch folders, never read."""
         plain = sorted(
             (normal(name), kind, "" if SCRATCH.search(name) else data)
             for name, (kind, _, _, data) in self.entries
