@@ -421,3 +421,16 @@ def test_values_that_parquet_cannot_hold(tmp_path):
     with pytest.raises(ManifestError, match=r"cannot write .*m\.parquet: .*column extra"):
         manifest.write(tmp_path / "m.parquet")
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_manifest_does_not_replace_one_of_its_images(tmp_path):
+    image = tmp_path / "a.png"
+    image.write_bytes(b"pixels")
+    manifest = Manifest(
+        pd.DataFrame({"path": ["a.png"], "split": "test", "kind": "x"}), levels=["kind"], root=tmp_path
+    )
+    (tmp_path / "link").symlink_to(image)
+    for name in ("a.png", "link"):
+        with pytest.raises(DataError, match="is one of the images"):
+            manifest.write(tmp_path / name)
+    assert image.read_bytes() == b"pixels"

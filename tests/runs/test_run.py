@@ -1,11 +1,14 @@
 """Embeddings from wherever they come: arrays, directories, saved models; embedded once."""
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from happier import Encoder
 from happier.data import Manifest
+from happier.encoder.features import Features
 from happier.errors import CheckpointError, InputError, ManifestError
 from happier.runs import read_run
 
@@ -115,3 +118,41 @@ def test_a_model_without_a_manifest_says_so(model):
 def test_nothing_there(tmp_path):
     with pytest.raises(CheckpointError):
         read_run(tmp_path / "nothing")
+
+
+def header(text):
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"text",
+        b"\x80\x04N.",
+        header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4), }\n") + bytes(64),
+        header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (8, 4, }\n"),
+        header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000000, 4), }\n"),
+        header(b"(" * 30_000),
+        np.float32(1),
+        np.ones(4, np.float32),
+        np.ones((4, 2), np.int64),
+        np.ones((4, 2), np.complex64),
+        None,
+    ],
+)
+def test_files_that_are_no_arrays_are_one_line(tmp_path, world, content):
+    path = tmp_path / "x.npy"
+    if content is None:
+        os.mkfifo(path)
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.save(path, content)
+    manifest = Manifest.read(world / "manifest.parquet")
+    for read in (lambda: read_run(path, manifest=world / "manifest.parquet"),
+                 lambda: Features.from_array(path, manifest)):  # fmt: skip
+        with pytest.raises(InputError, match=r"x\.npy") as error:
+            read()
+        assert "\n" not in str(error.value)
+        assert len(str(error.value)) < 500

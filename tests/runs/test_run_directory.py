@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from happier.errors import BusyError, CheckpointError, ConfigError
+from happier.errors import BusyError, CheckpointError, ConfigError, OptionError
 from happier.runs import RunDirectory
 
 CONFIG = "recipe: small\nseed: 3\nloss: {name: nsm}\ndata: {manifest: m.parquet}\noptimizer: {lr: 1e-5}\n"
@@ -126,3 +126,14 @@ def test_fingerprint_and_summary(run):
             file.write_text(bad)
             with pytest.raises(CheckpointError, match=file.name):
                 read()
+
+
+def test_results_are_not_written_over_files_of_the_run(run, tmp_path):
+    for name in ("config.yaml", "model.safetensors", "metrics.jsonl", "checkpoint/last.ckpt",
+                 "evaluation/summary.json"):  # fmt: skip
+        with pytest.raises(OptionError, match="is a file of the run"):
+            run.check_output(run.path / name)
+    (tmp_path / "link").symlink_to(run.config_file)
+    with pytest.raises(OptionError, match="is a file of the run"):
+        run.check_output(tmp_path / "link")
+    run.check_output(run.path / "figures.json")

@@ -188,6 +188,8 @@ def test_ids_branches_and_labels_follow_the_manifest(tmp_path, catalogue):
         index.row("nobody")
     with pytest.raises(SearchError, match=r"no branch 'kind 9'; it begins with kind 0, kind 1"):
         index.scope("kind 9")
+    with pytest.raises(SearchError, match="no branch"):
+        index.scope("\udcff")  # bytes of a command line that are no text
     with pytest.raises(SearchError, match=r"no branch 'kind 0/x'; 'kind 0' has group/0, group/1"):
         index.scope("kind 0/x")
     with pytest.raises(SearchError, match="it has 3 levels"):

@@ -57,13 +57,16 @@ def evaluate(
     from happier.evaluation.table import to_latex
     from happier.progress import ProgressBar
     from happier.relevance import HierarchyRelevance
-    from happier.runs import read_run
+    from happier.runs import RunDirectory, read_run
     from happier.runs.comparison import check_number, compare_runs, store
 
     if ties not in ("worst", "best"):
         raise OptionError(f"--ties must be worst or best, got {ties!r}")
     sources = (run, *(against or ()))
     check_number(len(sources))  # before anything is embedded
+    for source in sources:
+        for output in filter(None, (json_file, per_query, latex)):
+            RunDirectory(source).check_output(output)
     with ProgressBar("Embedding") as progress:
         runs = [
             read_run(source, manifest=manifest, split=split, batch_size=batch_size, progress=progress)

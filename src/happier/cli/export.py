@@ -21,7 +21,9 @@ def export(
         happier export runs/emoji emoji.onnx
     """
     from happier.encoder import Encoder
+    from happier.runs import RunDirectory
 
+    RunDirectory(run).check_output(path)
     encoder = Encoder.from_pretrained(run)
     encoder.export_onnx(path)
     size = encoder.preprocess.size

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, ValidationError
 from happier.arrays import IntArray
 from happier.data.class_path import join
 from happier.data.manifest_rules import table_faults
-from happier.errors import ManifestError
+from happier.errors import DataError, ManifestError
 from happier.storage.atomic import atomic_file
 from happier.storage.records import Record
 from happier.storage.tables import UNNAMED, read_csv, read_parquet, write_parquet
@@ -126,10 +126,13 @@ class Manifest:
         in order, and paths relative to its own folder. Name and credits are left out.
 
         Raises:
-            DataError: the place cannot be written to.
+            DataError: the place cannot be written to, or is one of the images.
         """
         path = Path(path)
         folder = path.absolute().parent
+        names = {str(path.absolute()), str(path.resolve())}
+        if path.suffix.lower() not in (".parquet", ".csv") and not names.isdisjoint(map(str, self.files())):
+            raise DataError(f"{path} is one of the images; choose another name for the manifest")
         table = self.table
         if path.suffix.lower() == ".csv":
             if self.root != folder:

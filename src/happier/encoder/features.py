@@ -17,6 +17,7 @@ from happier.errors import DataError, InputError, ManifestError, OptionError
 from happier.storage.checksum import checksum
 from happier.vectors.fixed_views import ViewTransform
 from happier.vectors.image_pass import PassOptions, VectorBatch
+from happier.vectors.npy import map_array
 from happier.vectors.store import StoredVectors, VectorStore
 
 if TYPE_CHECKING:
@@ -60,13 +61,7 @@ class Features:
             InputError: not such an array, or values that are not finite.
             ManifestError: another number of rows.
         """
-        try:
-            vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-        # A damaged header makes numpy's parser raise whatever its bytes happen to mean.
-        except Exception as error:
-            raise InputError(f"cannot read {path} as an array: {' '.join(str(error).split())}") from error
-        if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
-            raise InputError(f"{path} must hold floats [N, F]")
+        vectors = map_array(Path(path))
         if len(vectors) != len(manifest):
             raise ManifestError(
                 f"{path} has {len(vectors)} vectors, the manifest {len(manifest)} rows; they must be the same"

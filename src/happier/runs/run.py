@@ -15,13 +15,14 @@ import numpy.typing as npt
 
 from happier.data import Manifest, fetch
 from happier.encoder.embeddings import Embeddings, has_embeddings, keep_embeddings
-from happier.errors import InputError, ManifestError
+from happier.errors import ManifestError
 from happier.evaluation.protocol import splits_to_search
 from happier.losses import display_name
 from happier.runs.run_directory import RunDirectory
 from happier.runs.run_features import head_vectors
 from happier.taxonomy import UNKNOWN
 from happier.vectors.image_pass import PassOptions
+from happier.vectors.npy import map_array
 
 if TYPE_CHECKING:
     from happier.encoder import Encoder
@@ -96,10 +97,7 @@ def read_run(
 def _read_array(path: Path, manifest: Path | str | None, split: str | None, name: str | None) -> Run:
     if manifest is None:
         raise ManifestError(f"{path} holds vectors only; name the manifest of its rows with --manifest")
-    try:
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path} as an array: {error}") from error
+    vectors = map_array(path)
     rows = Manifest.read(manifest)
     if len(vectors) != len(rows):
         # An array of the test rows alone, beside the manifest of the whole data set.

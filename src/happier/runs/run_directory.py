@@ -23,7 +23,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from happier.encoder.pretrained import RUN_CONFIG_FILE, SETTINGS_FILE, WEIGHTS_FILE
-from happier.errors import CheckpointError, ConfigError, first_line
+from happier.errors import CheckpointError, ConfigError, OptionError, first_line
 from happier.storage.atomic import atomic_file, is_leftover
 from happier.storage.lock import LOCK_FILE, locked
 from happier.storage.records import read_json
@@ -88,6 +88,20 @@ class RunDirectory:
         return all(
             entry.name == LOCK_FILE or is_leftover(entry, self.config_file) for entry in self.path.iterdir()
         )
+
+    def check_output(self, path: Path) -> None:
+        """Refuse to write a result over a file of the run.
+
+        Raises:
+            OptionError: the path is such a file.
+        """
+        files = (self.config_file, self.metrics_file, self.weights_file, self.settings_file, self.model_card)
+        target = path.resolve()
+        if target in [file.resolve() for file in files] or any(
+            target.is_relative_to(folder.resolve())
+            for folder in (self.checkpoint_folder, self.evaluation_folder)
+        ):
+            raise OptionError(f"{path} is a file of the run {self.path}; choose another name")
 
     def locked(self, *, wait: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of the run, for training; see `happier.storage.lock.locked`."""

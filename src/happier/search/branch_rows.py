@@ -20,7 +20,8 @@ def rows_within(manifest: Manifest, within: str) -> Positions:
     Raises:
         SearchError: there is no such branch.
     """
-    names = split_path(within)
+    # A command line may hold bytes that are no text; no class has such a name.
+    names = split_path(within.encode("utf-8", "replace").decode())
     inside = np.ones(len(manifest), dtype=bool)
     for level, name in zip(manifest.levels, names, strict=False):
         inside &= (manifest.table[level] == name).to_numpy(dtype=bool)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from happier.arrays import Float32Array, IntArray
-from happier.errors import CheckpointError
+from happier.errors import CheckpointError, InputError
 from happier.storage.atomic import reserve
 from happier.storage.regular_file import open_regular
 
-__all__ = ["create_vectors", "map_vectors", "write_rows"]
+__all__ = ["create_vectors", "map_array", "map_vectors", "write_rows"]
 
 Mapped = np.memmap[tuple[int, int], np.dtype[np.float32]]
 
@@ -54,15 +56,45 @@ def map_vectors(path: Path, shape: tuple[int, int] | None = None) -> Mapped:
         FileNotFoundError: there is no such file.
     """
     try:
-        open_regular(path).close()  # numpy would wait for the writer of a pipe
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise
-    # A damaged header makes numpy's parser raise whatever its bytes happen to mean.
-    except Exception as error:
-        raise CheckpointError(f"{path} is damaged: {' '.join(str(error).split())}; embed again") from error
+        vectors = _map(path)
+    except _ArrayError as error:
+        raise CheckpointError(f"{path} is damaged: {error}; embed again") from error
     if not isinstance(vectors, np.memmap) or vectors.ndim != 2 or vectors.dtype != np.float32:
         raise CheckpointError(f"{path} does not hold float32 vectors [N, D]; embed again")
     if shape is not None and vectors.shape != shape:
         raise CheckpointError(f"{path} holds vectors of shape {vectors.shape}, not {shape}; embed again")
     return vectors
+
+
+def map_array(path: Path) -> npt.NDArray[np.floating[Any]]:
+    """Vectors ``[N, D]`` that come from elsewhere, any kind of floats, mapped for reading.
+
+    Raises:
+        InputError: there is no such file, or it does not hold such an array.
+    """
+    try:
+        vectors = _map(path)
+    except (FileNotFoundError, _ArrayError) as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
+        raise InputError(f"cannot read {path} as an array: {reason}") from error
+    if vectors.ndim != 2 or vectors.dtype.kind != "f":
+        raise InputError(f"{path} must hold floats [N, D], got {vectors.dtype} {list(vectors.shape)}")
+    return vectors
+
+
+class _ArrayError(Exception):
+    """What is wrong with a file, in one line."""
+
+
+def _map(path: Path) -> npt.NDArray[Any]:
+    try:
+        open_regular(path).close()  # numpy would wait for the writer of a pipe
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise
+    # A damaged header makes numpy's parser raise whatever its bytes happen to mean.
+    except Exception as error:
+        raise _ArrayError(" ".join(str(error).split())[:200]) from error
+    if not isinstance(found, np.ndarray):
+        raise _ArrayError("it holds several arrays")
+    return found

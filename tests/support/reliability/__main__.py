@@ -100,8 +100,9 @@ def jobs(workshop: Workshop, kind: str, most: int | None) -> Iterator[tuple[str,
         yield "run in training", partial(pairs.meet_while_training, workshop, points=points)
     elif kind == "damage":
         for thing in damage.things(workshop):
-            limit = 150 if thing.name == "fit" and most is None else most  # it has all the others' files
-            yield thing.name, partial(damage.spoil, workshop, thing, most=limit)
+            # A fit has all the others' files, too.
+            some = 150 if thing.name == "fit" and most is None else most
+            yield thing.name, partial(damage.spoil, workshop, thing, most=some)
 
 
 def _disk_jobs(workshop: Workshop, kind: str, most: int | None) -> Iterator[tuple[str, Callable[[], Any]]]:
