@@ -101,8 +101,8 @@ def jobs(workshop: Workshop, kind: str, most: int | None) -> Iterator[tuple[str,
     elif kind == "damage":
         for thing in damage.things(workshop):
             # A fit has all the others' files, too.
-            some = 150 if thing.name == "fit" and most is None else most
-            yield thing.name, partial(damage.spoil, workshop, thing, most=some)
+            number = 150 if thing.name == "fit" and most is None else most
+            yield thing.name, partial(damage.spoil, workshop, thing, most=number)
 
 
 def _disk_jobs(workshop: Workshop, kind: str, most: int | None) -> Iterator[tuple[str, Callable[[], Any]]]:
