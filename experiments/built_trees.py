@@ -35,6 +35,7 @@ FILE = RESULTS / "built_trees.json"
 TREES = ("true tree", "finest classes alone", "WordNet", "clusters")
 SIZE, LEVELS = 192, ("group", "subgroup")
 KINDS = ("H-AP", "AP/", "severity@1")
+BUDGET = ("training.steps=150", "training.batch_size=256")
 
 
 def measure_built_trees(runs: Path, *, seeds: Sequence[int]) -> Path:
@@ -92,6 +93,7 @@ def _trained(directory: Path, manifest: Path, seed: int) -> Path:
             f"transform.size={SIZE}",
             "transform.normalize=backbone",
             "loss=happier",
+            *BUDGET,
             f"data.manifest={quoted(manifest)}",
             f"run={quoted(directory)}",
             f"seed={seed}",
