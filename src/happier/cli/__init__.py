@@ -117,4 +117,18 @@ def _drop_output() -> None:
 
 
 # Each module registers its command on `app`; heavy imports are inside the commands.
-from happier.cli import bench, data, demo, embed, evaluate, export, fit, index, report, search, serve, train  # noqa: E402, F401
+from happier.cli import (  # noqa: E402, F401
+    bench,
+    data,
+    demo,
+    embed,
+    evaluate,
+    export,
+    fit,
+    identify,
+    index,
+    report,
+    search,
+    serve,
+    train,
+)

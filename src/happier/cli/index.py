@@ -29,13 +29,14 @@ def _info(directory: Path | None) -> None:
         "engine": head.engine,
         "search": ", ".join(f"{name} {value}" for name, value in opened.effort.items()) or "every vector",
         "recall": "exact" if opened.exact else head.recall.describe() if head.recall else "not measured",
+        "identify": f"calibrated {head.calibration.describe()}" if head.calibration else "not calibrated",
         "model": head.fingerprint[:12] + ("" if head.model else ", not kept here"),
         "state": f"{head.uid[:12]}-{head.generation}",
     }
     opened.close()
     typer.echo(str(directory))
     for name, text in lines.items():
-        typer.echo(f"  {name:8}{text}")
+        typer.echo(f"  {name:10}{text}")
     raise typer.Exit
 
 

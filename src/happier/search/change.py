@@ -16,6 +16,7 @@ from happier.data import Manifest
 from happier.errors import SearchError
 from happier.search.branch_rows import branches
 from happier.search.engine import SearchEngine, VectorArray, create_engine
+from happier.search.identify import calibrate_items
 from happier.search.index_json import IndexHead
 from happier.search.items import check_vectors, first_of_each_id, merge_items
 from happier.search.loaded_state import LoadedState, load_state
@@ -84,6 +85,7 @@ def write_index(store: IndexStore, new: NewIndex, *, overwrite: bool) -> None:
                 items=change.write_items(manifest, positions),
                 vectors=name,
                 recall=recall,
+                calibration=calibrate_items(manifest, positions, vectors),
                 model=None if new.encoder is None else change.write_model(new.encoder),
                 vector_checksums=checksums,
             )
@@ -164,6 +166,7 @@ def _append(
             "settings": engine.settings,
             "items": change.write_items(merged, positions),
             "recall": recall,
+            "calibration": calibrate_items(merged, positions, everything),
             "vector_checksums": checksums,
         }
         change.commit(now.head.model_copy(update=update))

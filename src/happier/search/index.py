@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from happier.data import Manifest
 from happier.errors import HappierError, SearchError
+from happier.identification.calibration import Calibration
 from happier.search.change import NewIndex, add_images, delete_images, write_index
 from happier.search.engine import Positions, SearchScope, VectorArray, choose_engine
+from happier.search.identify import SURE, Identification, check_sure
 from happier.search.index_json import IndexHead
 from happier.search.items import check_vectors
 from happier.search.loaded_state import Hit, LoadedState, load_state
@@ -244,6 +246,61 @@ class Index:
         """
         self.scope(within)  # a misspelt branch is found before the slow part
         return self.search(self.encoder().embed(images), k=k, within=within)
+
+    def identify(
+        self,
+        queries: VectorArray,
+        *,
+        sure: float = SURE,
+        within: str | None = None,
+        exclude: Sequence[int | None] = (),
+    ) -> list[Identification]:
+        """What each query vector is: the deepest class whose probability reaches ``sure``.
+
+        Args:
+            queries: unit vectors ``[Q, D]`` of the index's model.
+            sure: how probable the answer must be.
+            within: a branch that the images are known to be of; None or empty for all classes.
+            exclude: for each query a row that must not vote (the query itself), or None.
+
+        Raises:
+            InputError: the queries are not unit vectors of the right length.
+            OptionError: ``sure`` is not a probability.
+            SearchError: there is no such branch, or the index has no labels or one class only.
+        """
+        return self._now.identifier.identify(queries, sure=sure, within=within, exclude=exclude)
+
+    def identify_id(self, item_id: str, *, sure: float = SURE, within: str | None = None) -> Identification:
+        """What an image of the index is, by the others.
+
+        Raises:
+            SearchError: there is no such image or branch.
+        """
+        row = self.row(item_id)
+        return self.identify(self.vector(row)[None], sure=sure, within=within, exclude=[row])[0]
+
+    def identify_images(
+        self, images: Sequence[Any], *, sure: float = SURE, within: str | None = None
+    ) -> list[Identification]:
+        """What new images are (paths or PIL images), embedded with the index's own model.
+
+        Raises:
+            SearchError: the index keeps no model, or there is no such branch.
+            ImageError: an image cannot be read.
+        """
+        check_sure(sure)  # mistakes are found before the slow part
+        self.scope(within)
+        _ = self.calibration
+        return self.identify(self.encoder().embed(images), sure=sure, within=within)
+
+    @property
+    def calibration(self) -> Calibration:
+        """How neighbours' votes become probabilities.
+
+        Raises:
+            SearchError: the index has no labels or one class only.
+        """
+        return self._now.identifier.calibration
 
     def encoder(self) -> Encoder:
         """The model of the index, loaded when first asked for.

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from happier.errors import SearchError
+from happier.identification.calibration import Calibration
 from happier.search.settings import check_settings
 from happier.storage.records import Record, SealedRecord, read_json, read_record, write_record
 
@@ -67,6 +68,8 @@ class IndexHead(SealedRecord):
         items, vectors: file names.
         model: name of the model's folder, or None.
         recall: what the engine was found to reach; None for exact search and for format 1.
+        calibration: how neighbours' votes become probabilities; None where the labels leave nothing to
+            choose, and for indexes of earlier versions.
         vector_checksums: of each block of the vector file; empty in format 1.
         checksums: of the other files, by name; empty in format 1.
         checksum: of this file; None in format 1.
@@ -87,6 +90,7 @@ class IndexHead(SealedRecord):
     vectors: Annotated[str, Field(pattern=r"^vectors-\d+\.f32$")]
     model: Annotated[str, Field(pattern=r"^model(-\d+)?$")] | None
     recall: IndexRecall | None = None
+    calibration: Calibration | None = None
     vector_checksums: list[str] = Field(default_factory=list)
     checksums: dict[str, str] = Field(default_factory=dict)
 

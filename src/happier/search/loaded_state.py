@@ -10,6 +10,7 @@ import numpy as np
 from happier.errors import InputError, SearchError
 from happier.search.engine import Positions, SearchEngine, SearchScope, VectorArray
 from happier.search.exact import rescore
+from happier.search.identify import Identifier
 from happier.search.index_json import IndexHead
 from happier.search.items import check_vectors
 from happier.search.scope import make_scope
@@ -49,6 +50,7 @@ class LoadedState:
         engine: it searches with.
         ids: what identifies the image of each row.
         class_paths: the class of each row.
+        identifier: says what an image is.
     """
 
     def __init__(self, store: IndexStore, head: IndexHead, *, trusted: IndexHead | None = None) -> None:
@@ -65,6 +67,7 @@ class LoadedState:
         self._row_of_position = np.full(head.rows, -1, dtype=np.int64)
         self._row_of_position[self.positions] = np.arange(len(self.positions))
         self._scopes: dict[str, SearchScope] = {}
+        self.identifier = Identifier(self)
 
     @property
     def whole(self) -> bool:

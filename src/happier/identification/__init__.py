@@ -1,0 +1,1 @@
+"""Neighbours vote down the tree; calibrated probabilities; the deepest class that it is sure of."""

@@ -1,0 +1,150 @@
+"""Votes -> probabilities: what became of such votes in the index itself.
+
+At a branch, an image is of a class that the index lacks, or it chooses between the children that got votes
+and another known child. Each level has its own parameters:
+
+    p(new)                =  1 / (1 + exp(-(n0 + n1 z + n2 log m + n3 g)))
+    p(child c | known)    ~  exp( (b0 + b1 z + b2 u) log share_c + (b3 + b4 z) share_c )
+    p(another | known)    ~  exp( a0 + a1 z + a2 log m + a3 u )
+
+where ``m`` is the largest share, ``z`` the similarity of the nearest vote and ``g`` how far it stands out of
+the last neighbour, both standardised. ``u`` is the log of the share of the image's classmates that are left:
+calibration leaves the image itself out, which costs its class a vote; ``u`` learns what that costs, and is 0
+where nothing is left out.
+
+The probability of a node is the product of the choices that lead to it. So it falls from parent to child, and
+the children of a node sum to at most the node's own: the rest is another child or new. Without data the
+probabilities are the shares of the votes, but for a little that is new or another child.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from happier.arrays import FloatArray, IntArray
+from happier.identification.choice import Mask, choice_probabilities
+from happier.identification.votes import BranchVotes
+from happier.storage.records import Record
+
+__all__ = ["KNOWN_PRIOR", "NEW_SHARE", "Calibration", "LevelCalibration", "known_choice", "new_choice"]
+
+NEW_SHARE = 0.1
+"""Of the images to be identified, those expected to be of a class that the index lacks."""
+KNOWN_PRIOR = np.array([1.0, 0, 0, 0, 0, -3, 0, 0, 0])
+_LEAST_SHARE = 1e-3
+# Below this many images the probabilities are little more than shares of votes.
+_FEW = 100
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class LevelCalibration(Record):
+    """The parameters of one level.
+
+    Attributes:
+        known: ``b0 .. b4, a0 .. a3``.
+        new: ``n0 .. n3``.
+        nearest: mean and standard deviation of the nearest vote's similarity.
+        stands_out: the same of its distance from the last neighbour.
+        images: left out one by one to learn from.
+        new_images: of classes that were left out.
+    """
+
+    known: Annotated[list[float], Field(min_length=9, max_length=9)]
+    new: Annotated[list[float], Field(min_length=4, max_length=4)]
+    nearest: Annotated[list[float], Field(min_length=2, max_length=2)]
+    stands_out: Annotated[list[float], Field(min_length=2, max_length=2)]
+    images: Count
+    new_images: Count
+
+    def probabilities(self, votes: BranchVotes, children: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Probability of each child that got votes, given the branch, and that it is a new one.
+
+        Args:
+            votes: in P branches.
+            children: how many children each branch has ``[P]``.
+
+        Returns:
+            ``[P, C]`` and ``[P]``; where nobody votes both are 0.
+        """
+        z = standardised(votes.nearest, self.nearest)
+        apart = standardised(votes.stands_out, self.stands_out)
+        new = choice_probabilities(*new_choice(votes, z, apart), np.asarray(self.new))[:, 1]
+        known = choice_probabilities(*known_choice(votes, children, z, 0.0 * z), np.asarray(self.known))
+        anybody = votes.voted
+        return (
+            np.where(anybody[:, None], known[:, 1:] * (1 - new)[:, None], 0.0),
+            np.where(anybody, new, 0.0),
+        )
+
+
+class Calibration(Record):
+    """How an index turns votes into probabilities.
+
+    Attributes:
+        temperature: T of the votes.
+        levels: coarse to fine.
+        images: of the index that it was learnt from.
+    """
+
+    temperature: Annotated[float, Field(gt=0)]
+    levels: list[LevelCalibration]
+    images: Count
+
+    @property
+    def rough(self) -> bool:
+        """Whether there was too little to learn from at some level."""
+        return any(min(level.images, level.new_images) < _FEW for level in self.levels)
+
+    def describe(self) -> str:
+        """In one line."""
+        text = f"on {self.images:,} images, votes at temperature {self.temperature:g}"
+        if self.rough:
+            fewest = min(min(level.images, level.new_images) for level in self.levels)
+            text += f"; rough: {fewest} images at the scarcest level, {_FEW} wanted"
+        return text
+
+
+def standardised(values: FloatArray, scale: list[float]) -> FloatArray:
+    """Values less their mean, over their standard deviation; 0 where undefined."""
+    mean, deviation = scale
+    return np.where(np.isfinite(values), (np.where(np.isfinite(values), values, 0) - mean) / deviation, 0.0)
+
+
+def known_choice(
+    votes: BranchVotes, children: IntArray, z: FloatArray, left: FloatArray
+) -> tuple[FloatArray, Mask]:
+    """The alternatives within the known children: another, and each that got votes; features, available.
+
+    Args:
+        votes: in P branches.
+        children: how many known children each branch has ``[P]``.
+        z: similarity of the nearest vote, standardised ``[P]``.
+        left: u, log of the share of classmates that are left ``[P]``.
+    """
+    share = np.log(np.clip(votes.share, _LEAST_SHARE, 1))
+    pairs, width = share.shape
+    features = np.zeros((pairs, 1 + width, len(KNOWN_PRIOR)))
+    features[:, 1:, 0] = share
+    features[:, 1:, 1] = share * z[:, None]
+    features[:, 1:, 2] = share * left[:, None]
+    features[:, 1:, 3] = votes.share
+    features[:, 1:, 4] = votes.share * z[:, None]
+    features[:, 0, 5:] = np.stack([np.ones(pairs), z, _largest(votes), left], axis=1)
+    another = votes.there.sum(axis=1) < children
+    nobody = ~votes.voted  # then nothing matters, but one alternative must be there
+    return features, np.concatenate([(another | nobody)[:, None], votes.there], axis=1)
+
+
+def new_choice(votes: BranchVotes, z: FloatArray, apart: FloatArray) -> tuple[FloatArray, Mask]:
+    """The alternatives known and new; features and available."""
+    described = np.stack([np.ones(len(z)), z, _largest(votes), apart], axis=1)
+    features = np.stack([np.zeros_like(described), described], axis=1)
+    return features, np.ones(features.shape[:2], dtype=bool)
+
+
+def _largest(votes: BranchVotes) -> FloatArray:
+    return np.asarray(np.log(np.clip(votes.share.max(axis=1), _LEAST_SHARE, 1)))
