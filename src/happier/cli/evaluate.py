@@ -11,6 +11,7 @@ from happier.cli import app
 from happier.cli.options import Against, BatchSize, EvaluatedRun, EvaluatedSplit, ManifestOfRun
 
 if TYPE_CHECKING:
+    from happier.identification.experiment import IdentificationFigures
     from happier.runs.comparison import Comparison
 
 
@@ -42,6 +43,12 @@ def evaluate(
         int, typer.Option(help="Resamples of the finest classes, for the intervals; 0 for none.")
     ] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
+    identify: Annotated[
+        bool,
+        typer.Option(
+            "--identify", help="Also measure `happier identify`, beside simpler ways to name images."
+        ),
+    ] = False,
     batch_size: BatchSize = 64,
 ) -> None:
     """Evaluate a run: H-AP, ASI, NDCG, AP and recall at every level, and how severe its mistakes are.
@@ -51,6 +58,8 @@ def evaluate(
 
     Example: happier evaluate runs/happier --against runs/nsm --json figures.json
     """
+    from dataclasses import asdict
+
     from happier.errors import OptionError
     from happier.evaluation.files import to_json, write_json, write_per_query, write_text
     from happier.evaluation.options import EvaluationOptions
@@ -59,6 +68,7 @@ def evaluate(
     from happier.relevance import HierarchyRelevance
     from happier.runs import RunDirectory, read_run
     from happier.runs.comparison import check_number, compare_runs, store
+    from happier.runs.identified import identify_runs
 
     if ties not in ("worst", "best"):
         raise OptionError(f"--ties must be worst or best, got {ties!r}")
@@ -79,20 +89,35 @@ def evaluate(
     )
     found = compare_runs(runs, options, split=split, resamples=resamples, seed=seed, published=paper)
     store(found)
+    named = identify_runs(found, seed=seed) if identify else ()
+    data = found.to_data() | ({"identify": [asdict(one) for one in named]} if identify else {})
     table = "\n".join(to_latex(rows, found.names) for rows in found.rows)
     if per_query is not None:
         write_per_query(found.evaluations[0], found.runs[0].manifest, per_query)
     if json_file is not None and str(json_file) != "-":
-        write_json(found.to_data(), json_file)
+        write_json(data, json_file)
     if latex is not None and str(latex) != "-":
         write_text(table, latex)
     if str(json_file) == "-":
-        typer.echo(to_json(found.to_data()), nl=False)
+        typer.echo(to_json(data), nl=False)
         return
     if str(latex) == "-":
         typer.echo(table, nl=False)
         return
     _print(found)
+    for name, one in zip(found.names, named, strict=False):
+        _print_identification(name, one)
+
+
+def _print_identification(name: str, figures: IdentificationFigures) -> None:
+    """How well images are named."""
+    from rich.console import Console
+
+    from happier.identification.table import identification_note, identification_table
+
+    console = Console(width=150)
+    console.print(identification_table(figures, name))
+    console.print(identification_note(figures), markup=False, highlight=False)
 
 
 def _print(found: Comparison) -> None:

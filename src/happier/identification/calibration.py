@@ -32,7 +32,8 @@ from happier.storage.records import Record
 __all__ = ["KNOWN_PRIOR", "NEW_SHARE", "Calibration", "LevelCalibration", "known_choice", "new_choice"]
 
 NEW_SHARE = 0.1
-"""Of the images to be identified, those expected to be of a class that the index lacks."""
+"""Of the images to be identified, those expected to be of a finest class that the index lacks; of those, the
+same share is expected to be of a new class at the level above, and so on."""
 KNOWN_PRIOR = np.array([1.0, 0, 0, 0, 0, -3, 0, 0, 0])
 _LEAST_SHARE = 1e-3
 # Below this many images the probabilities are little more than shares of votes.

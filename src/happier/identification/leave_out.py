@@ -159,10 +159,9 @@ class _LeftOut:
         self, sets: list[Neighbours], queries: IntArray, temperature: float
     ) -> tuple[list[LevelCalibration], float]:
         """The parameters of each level, and how unlikely they find what was left out."""
-        classes = np.bincount(self.tree.level, minlength=self.tree.depth + 1)
         levels, cost = [], 0.0
         for level in range(1, self.tree.depth + 1):
-            share = NEW_SHARE * float(classes[level]) / float(classes[1:].sum())
+            share = NEW_SHARE ** (self.tree.depth - level + 1)
             found, own = self._fit_level(sets, queries, level, temperature, share)
             levels.append(found)
             cost += own

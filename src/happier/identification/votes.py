@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from happier.arrays import FloatArray, IntArray
+from happier.arrays import Float32Array, FloatArray, IntArray
 from happier.identification.tree import ClassTree
 from happier.taxonomy import UNKNOWN
 
@@ -22,6 +22,7 @@ __all__ = ["BranchVotes", "Neighbours", "branch_votes", "vote_weights"]
 
 # Of its full weight, what the last neighbour keeps: all may be equally near, and somebody has to vote.
 _LEAST = 1e-6
+_BLOCK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,24 @@ class Neighbours:
     def from_ranking(cls, rows: IntArray, scores: FloatArray) -> Neighbours:
         """All but the last column are neighbours; the last one is the best beyond them."""
         return cls(rows[:, :-1], scores[:, :-1], scores[:, -1])
+
+    @classmethod
+    def find(cls, vectors: Float32Array, queries: Float32Array, k: int) -> Neighbours:
+        """The ``k`` nearest of unit vectors ``[N, D]`` for each query ``[Q, D]``, exactly."""
+        rows = np.full((len(queries), k + 1), -1, dtype=np.int64)
+        scores = np.full(rows.shape, -np.inf)
+        width = min(k + 1, len(vectors))
+        step = max(1, _BLOCK_BYTES // (4 * len(vectors)))
+        for first in range(0, len(queries), step):
+            found = queries[first : first + step] @ vectors.T
+            near = np.argpartition(-found, width - 1, axis=1)[:, :width]
+            near.sort(axis=1)
+            values = np.take_along_axis(found, near, axis=1)
+            order = np.argsort(-values, axis=1, kind="stable")
+            some = slice(first, first + len(found))
+            rows[some, :width] = np.take_along_axis(near, order, axis=1)
+            scores[some, :width] = np.take_along_axis(values, order, axis=1)
+        return cls.from_ranking(rows, scores)
 
     def take(self, queries: IntArray) -> Neighbours:
         """The neighbours of these queries."""

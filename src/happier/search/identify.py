@@ -21,7 +21,7 @@ from happier.search.branch_rows import branches
 from happier.search.engine import Positions, VectorArray
 
 if TYPE_CHECKING:
-    from happier.search.loaded_state import LoadedState, Hit
+    from happier.search.loaded_state import Hit, LoadedState
 
 __all__ = ["Identification", "Identifier", "calibrate_items"]
 
@@ -105,6 +105,11 @@ class Identifier:
                 raise SearchError("the index has no labels: there is nothing to identify an image as")
             raise SearchError(
                 f"the index has one class only ({trail(self._node_names[-1])}): nothing to tell apart"
+            )
+        if len(found.levels) != self.tree.depth:
+            raise SearchError(
+                f"index.json is damaged: calibration of {len(found.levels)} levels, not {self.tree.depth}; "
+                "build the index again"
             )
         return found
 
