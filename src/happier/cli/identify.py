@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from happier.search import Identification
 
 
-@app.command()
+@app.command(extra="search")
 def identify(
     index: Annotated[Path, typer.Argument(help="Directory of the index.")],
     images: Annotated[list[Path], typer.Argument(help="The images.")],
