@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def random_batch(generator: np.random.Generator, depth: int) -> Arrays:
 def _ours(batch: Arrays) -> Arrays:
     labels, taxonomy = batch["labels"], Taxonomy.from_labels(batch["labels"])
     dim, classes = batch["vectors"].shape[1], taxonomy.num_classes[-1]
-    kept = {"include_query": True}
+    kept: dict[str, Any] = {"include_query": True}
     losses: dict[str, torch.nn.Module] = {
         "H-AP loss": HAPLoss(preset="authors", **kept),
         "H-AP loss, iNat's values": HAPLoss(
@@ -116,9 +117,7 @@ def _ours(batch: Arrays) -> Arrays:
     found: Arrays = {}
     for name, loss in losses.items():
         _set_proxies(loss, batch["proxies"])
-        found |= value_and_gradient(
-            name, batch["vectors"], lambda x, of=loss: of(x, torch.from_numpy(labels))
-        )
+        found |= value_and_gradient(name, batch["vectors"], partial(_call, loss, torch.from_numpy(labels)))
     result = evaluate(
         batch["vectors"], labels, relevance=HierarchyRelevance(count_query=True), ks=(1,), engine="torch"
     )
@@ -128,6 +127,11 @@ def _ours(batch: Arrays) -> Arrays:
         found[f"AP, level {level}"] = result.per_query[f"AP/{level}"]
         found[f"R@1, level {level}"] = result.per_query[f"R@1/{level}"]
     return found
+
+
+def _call(loss: torch.nn.Module, labels: Tensor, vectors: Tensor) -> Tensor:
+    value: Tensor = loss(vectors, labels)
+    return value
 
 
 def value_and_gradient(
@@ -150,7 +154,8 @@ def _theirs(clone: Path, batches: list[Arrays]) -> list[Arrays]:
     """What their code computes for the same batches, in a process that imports it from the clone."""
     with tempfile.TemporaryDirectory() as folder:
         given, found = Path(folder) / "batches.npz", Path(folder) / "found.npz"
-        np.savez(given, **{f"{i}/{name}": one[name] for i, one in enumerate(batches) for name in one})
+        arrays: dict[str, Any] = {f"{i}/{name}": one[name] for i, one in enumerate(batches) for name in one}
+        np.savez(given, **arrays)
         command = [sys.executable, str(THEIRS), str(clone.resolve()), str(given), str(found)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
