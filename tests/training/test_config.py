@@ -25,6 +25,7 @@ def test_every_recipe_of_the_contract_is_there():
         "wesnoth",
         "small",
         "folder",
+        "folder_cpu",
         "folder_head",
     }
     assert set(RECIPES) == wanted
@@ -190,6 +191,7 @@ def test_the_recipe_for_folders_trains_a_head_without_a_gpu(monkeypatch, caplog)
     head, tuned = composed(gpu=False), composed(gpu=True)
     assert (head.recipe, tuned.recipe) == ("folder", "folder")
     assert (head.model.train, head.model.head, head.training.steps) == ("head", "mlp", 300)
+    assert (head.optimizer.lr, head.loss["tau"], head.optimizer.proxies.lr) == (5e-4, 0.05, 0.01)
     assert (tuned.model.train, tuned.model.head, tuned.training.steps) == ("all", "linear", None)
     assert [record.message.split(",")[0] for record in caplog.records] == [
         "recipe=folder: there is no GPU",
@@ -201,6 +203,7 @@ def test_the_recipe_for_folders_trains_a_head_without_a_gpu(monkeypatch, caplog)
     assert composed("recipe=folder", "model.train=head", gpu=True).training.steps == 300
     assert composed("model.train=head", "training.epochs=5", gpu=False).training.steps is None
     assert composed("recipe=small", gpu=False).model.train == "all"
+    assert composed("model.train=head", "loss=nsm", "loss.sigma=0.3", gpu=False).loss["sigma"] == 0.3
     assert not caplog.records
 
 

@@ -148,7 +148,7 @@ def _recipe_for_device(choices: Sequence[Override], values: Sequence[Override]) 
         return None
     said = [value.value() for value in values if value.key_or_group == "model.train"][-1:]
     if said:
-        return "folder_head" if said == ["head"] else None
+        return "folder_cpu" if said == ["head"] else None
     if torch.cuda.is_available():
         log.warning("recipe=folder: there is a GPU, so all weights are trained; model.train=head is faster")
         return None
@@ -156,7 +156,7 @@ def _recipe_for_device(choices: Sequence[Override], values: Sequence[Override]) 
         "recipe=folder: there is no GPU, so a head is trained on features of the frozen network, which are "
         "kept; model.train=all fine-tunes instead"
     )
-    return "folder_head"
+    return "folder_cpu"
 
 
 def _compose_groups(choices: Sequence[Override], faults: list[str], recipe: str | None) -> DictConfig:
