@@ -230,7 +230,8 @@ def run_one(run: FeatureRun, *, runs: Path) -> str:
     summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
     means: FloatArray = np.empty(0)
     if run.split == "test":
-        means, classes = class_means(result.per_query["H-AP"], trained.manifest.labels()[:, -1])
+        assert result.classes is not None
+        means, classes = class_means(result.per_query["H-AP"], result.classes)
         add_classes(run.folder, classes)
     add_result(run, RunResult(summary, {}, means, details))
     shutil.rmtree(directory, ignore_errors=True)

@@ -1,5 +1,7 @@
 """The features protocol: the same effort for every method, then several seeds of what is chosen."""
 
+import shutil
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from shapes import make_shapes
 from experiments import features, results, tables
 from happier.errors import ConfigError
 from happier.losses import LOSSES
+from happier.storage.lock import locked
 from happier.training.compose import compose
 
 PROTOCOL = {
@@ -80,6 +83,25 @@ def test_what_has_a_result_is_not_run_again(tiny):
         features.run_features("tiny", workers=1, runs=folder / "runs")
     assert not done
     assert not [path for path in (folder / "runs" / "features-tiny").rglob("*") if path.is_file()]
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(tiny, tmp_path):
+    run = features.FeatureRun("tiny", "val", features.read_methods("tiny")[1][0].tuning[0].settings, seed=7)
+    shutil.copytree(tiny[0] / "runs" / "features", tmp_path / "features")
+    held, free = threading.Event(), threading.Event()
+
+    def other():
+        with locked(run.directory(tmp_path)):
+            held.set()
+            free.wait()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait()
+    assert features.run_one(run, runs=tmp_path).endswith("left to another process")
+    free.set()
+    thread.join()
+    assert results.find_result(run) is None
 
 
 def test_the_classes_make_up_the_mean(tiny):
