@@ -166,7 +166,8 @@ class Expected:
         if outcome.refused and not (self.refused and seen == self.states[1]):
             return f"then refused: {outcome.last_line}"
         # A command that refuses because all is done need not clean up.
-        if not outcome.refused and box.take().names not in self.names:
-            return f"leftovers: {sorted(set(box.take().names) - set(self.names[0]))}"
+        left = set(box.take().names) - set(self.names[0]) - set(self.names[1])
+        if left and not outcome.refused:
+            return f"leftovers: {sorted(left)}"
         end = box.call(self.operation.observe)
         return "" if end in (self.end, self.states[1]) else f"then another end: {end}"
