@@ -75,7 +75,18 @@ def test_a_history_that_was_cut_off(run, caplog):
 
 
 @pytest.mark.parametrize(
-    "bad", [b"text", b"3", b'{"kind": "train", "step": "x"}', b"\xff\xff", b"\x00", b"{}"]
+    "bad",
+    [
+        b"text",
+        b"3",
+        b'{"kind": "train", "step": "x"}',
+        b"\xff\xff",
+        b"\x00",
+        b"{}",
+        b'{"kind": "train", "step": 1, "lr": 1e999}',
+        b'{"kind": "train", "step": 1, "lr": NaN}',
+        b'{"kind": "train", "step": 1, "metrics": {"H-AP": Infinity}}',
+    ],
 )
 def test_a_damaged_line_is_left_out_with_a_warning(run, bad, caplog):
     good = json.dumps({"kind": "evaluation", "step": 2, "metrics": {"H-AP": None, "AP/1": 0.5}}).encode()

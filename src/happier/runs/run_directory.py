@@ -168,12 +168,13 @@ class RunDirectory:
             if not line.strip():
                 continue
             try:
-                _HistoryLine.model_validate_json(line)
-            except ValidationError:
+                entry = orjson.loads(line)
+                _HistoryLine.model_validate(entry)
+            except (ValidationError, orjson.JSONDecodeError):
                 if number < len(lines):
                     log.warning("%s: line %d is damaged and left out", self.metrics_file, number)
                 continue
-            entries.append(orjson.loads(line))
+            entries.append(entry)
         return tuple(entries)
 
     def read_model(self) -> Encoder:

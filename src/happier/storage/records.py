@@ -69,11 +69,14 @@ def read_record(
     end = f"; {hint}" if hint else ""
     text = _read_bytes(path, error, end)
     try:
+        values = orjson.loads(text)  # first: pydantic reads numbers and words that are not JSON
         record = kind.model_validate_json(text)
+    except orjson.JSONDecodeError as fault:
+        raise error(f"{path} is damaged: {_one_line(str(fault))}{end}") from None
     except ValidationError as fault:
         raise error(f"{path} is damaged: {_first_fault(fault)}{end}") from None
     if isinstance(record, SealedRecord):
-        _check_seal(orjson.loads(text), path, error, end)
+        _check_seal(values, path, error, end)
     return record
 
 
