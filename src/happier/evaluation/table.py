@@ -9,7 +9,7 @@ from typing import Literal
 
 from happier.evaluation.result import Result, compare
 from happier.evaluation.statistics import Difference, Interval, holm
-from happier.metrics.schema import Schema
+from happier.metrics.schema import Schema, higher_is_better
 
 Unit = Literal["percent", "levels"]
 SIGNIFICANT = 0.05
@@ -81,28 +81,29 @@ def metric_rows(results: Sequence[Result], *, resamples: int = 1000, seed: int =
         adjusted = holm([found[key].p_value for key in keys])
         differences = {key: replace(found[key], p_value=p) for key, p in zip(keys, adjusted, strict=True)}
     rows = []
-    for key, label, group, unit, higher in shown:
+    for key, label, group, unit in shown:
         values = tuple(
             interval.get(key) or Interval(result.summary[key], math.nan, math.nan)
             for result, interval in zip(results, intervals, strict=True)
         )
+        higher = higher_is_better(key) is True
         rows.append(Metric(key, label, group, unit, higher, values, differences.get(key)))
     return tuple(rows)
 
 
-def _schema_rows(schema: Schema) -> Iterator[tuple[str, str, str, Unit, bool]]:
+def _schema_rows(schema: Schema) -> Iterator[tuple[str, str, str, Unit]]:
     names = schema.level_names
     for key in ("H-AP", "ASI", "NDCG"):
-        yield key, key, WHOLE, "percent", True
+        yield key, key, WHOLE, "percent"
     for name in names:
-        yield f"AP/{name}", f"AP, {_level(name)}", PRECISION, "percent", True
+        yield f"AP/{name}", f"AP, {_level(name)}", PRECISION, "percent"
     for k in schema.ks:
         for name in names:
-            yield f"R@{k}/{name}", f"R@{k}, {_level(name)}", RECALL, "percent", True
+            yield f"R@{k}/{name}", f"R@{k}, {_level(name)}", RECALL, "percent"
     for k in schema.ks:
         label = "Severity of the first answer" if k == 1 else f"Severity of the top {k}"
-        yield f"severity@{k}", label, SEVERITY, "levels", False
-    yield "first_mistake", "Distance of the first wrong answer", SEVERITY, "levels", False
+        yield f"severity@{k}", label, SEVERITY, "levels"
+    yield "first_mistake", "Distance of the first wrong answer", SEVERITY, "levels"
 
 
 def _level(name: str) -> str:
