@@ -61,6 +61,17 @@ def test_a_partly_known_label_is_a_class_of_its_own():
     assert sorted(numbers) == [1, 1, 1, 2, 2]  # labels that are not known at all say nothing in common
 
 
+def test_an_interval_ends_where_its_metric_does():
+    labels = np.repeat(np.arange(6), 2)[:, None]
+    vectors = np.eye(6)[labels[:, 0]]
+    vectors[0] = vectors[3]  # one class of six goes wrong
+    result = happier.evaluate(vectors, labels, ks=(1,))
+    intervals = result.bootstrap()
+    assert result.summary["R@1/1"] < 1 == intervals["R@1/1"].high
+    assert intervals["severity@1"].low == 0
+    assert intervals["R@1/1"].low < result.summary["R@1/1"]
+
+
 def test_bootstrap_is_a_function_of_its_seed(results):
     _, good = results
     assert good.bootstrap(n=50, seed=3) == good.bootstrap(n=50, seed=3)

@@ -20,7 +20,7 @@ from happier.evaluation.statistics import (
     format_p_value,
 )
 from happier.extras import needs_extra
-from happier.metrics.schema import Schema, higher_is_better
+from happier.metrics.schema import Schema, higher_is_better, is_distance
 from happier.storage.atomic import atomic_file
 
 Columns = Callable[[], Iterable[tuple[str, FloatArray]]]
@@ -86,7 +86,7 @@ class Result:
         """Confidence interval of each metric's mean, by resampling the finest classes with all their queries.
 
         It says how much the mean depends on which classes were tested, not on the training's seed: see
-        `happier.evaluation.statistics`.
+        `happier.evaluation.statistics`. An interval ends where the values of its metric end.
 
         Args:
             n: number of resamples, for the standard error.
@@ -95,10 +95,16 @@ class Result:
         """
         check_confidence(confidence)
         found = estimate(_stacked([self], self.per_query), _units(self), n=n, seed=seed)
-        return {
-            name: replace(one, mean=self.summary[name]).interval(confidence)  # the summary's to the last bit
-            for name, one in zip(self.per_query, found, strict=True)
-        }
+        intervals = {}
+        for name, one in zip(self.per_query, found, strict=True):
+            mean = self.summary[name]  # the same to the last bit
+            _, low, high = replace(one, mean=mean).interval(confidence)
+            intervals[name] = Interval(mean, max(low, 0.0), min(high, self._largest(name)))
+        return intervals
+
+    def _largest(self, metric: str) -> float:
+        """The largest possible value of a metric."""
+        return float(self.schema.depth) if is_distance(metric) else 1.0
 
     def to_parquet(self, path: str | Path, *, extra: Mapping[str, Any] | None = None) -> None:
         """Write one row per query, one column per metric, to a Parquet file.
@@ -267,8 +273,4 @@ def _cell(metric: str, value: float | None, *, signed: bool = False) -> str:
         return "-"
     sign = "+" if signed else ""
     # A distance in the tree; everything else is a share.
-    return (
-        f"{value:{sign}.3f}"
-        if metric.startswith(("severity", "first_mistake"))
-        else f"{100 * value:{sign}.2f}"
-    )
+    return f"{value:{sign}.3f}" if is_distance(metric) else f"{100 * value:{sign}.2f}"

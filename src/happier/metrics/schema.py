@@ -77,7 +77,12 @@ def higher_is_better(name: str) -> bool | None:
     """
     if name.startswith("share@") or name == "tied_queries":
         return None
-    return not name.startswith(("severity@", "first_mistake"))
+    return not is_distance(name)
+
+
+def is_distance(name: str) -> bool:
+    """Whether a metric is a distance in the tree, 0..L; all others are shares, 0..1."""
+    return name.startswith(("severity@", "first_mistake"))
 
 
 def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
