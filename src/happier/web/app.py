@@ -22,6 +22,7 @@ from happier.web.live import watch
 from happier.web.metrics import ServerMetrics
 from happier.web.middleware import add_middleware
 from happier.web.routes.changes import change_routes
+from happier.web.routes.identify import identify_routes
 from happier.web.routes.images import image_routes, item_routes
 from happier.web.routes.mistakes import mistake_routes
 from happier.web.routes.pages import page_routes
@@ -78,6 +79,7 @@ def create_api(
         taxonomy_routes(explorer, workers),
         item_routes(explorer, workers),
         search_routes(explorer, workers),
+        identify_routes(explorer, workers),
         upload_routes(explorer, workers),
         mistake_routes(explorer, workers),
         suspect_routes(explorer, workers),

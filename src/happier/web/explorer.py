@@ -19,6 +19,7 @@ from happier.data.class_path import join as join_path
 from happier.data.class_path import split as split_path
 from happier.data.class_tree import ClassNode
 from happier.errors import InputError, SearchError
+from happier.search.identify import Identification
 from happier.search.index import Hit, Index
 from happier.taxonomy import UNKNOWN
 from happier.web.analysis import Analysis
@@ -194,17 +195,25 @@ class Explorer:
         Raises:
             SearchError: there is no such branch.
         """
-        if query.upload is not None:
-            vector = query.upload.vector(model.index.head.fingerprint)
-        else:
-            assert query.row is not None
-            vector = model.index.vector(query.row)
+        vector = _vector_of(model, query)
         hits = model.index.search(vector[None], k=k, within=within, exclude=[query.row])[0]
         levels: list[int | None] = [None] * len(hits)
         if query.labels is not None and query.labels[0] != UNKNOWN and hits:
             rows = np.asarray([hit.row for hit in hits])
             levels = [int(level) for level in model.levels(query.labels, rows)]
         return hits, levels, model.metrics(query, vector) if metrics else None
+
+    def identify(
+        self, model: IndexedModel, query: SearchQuery, *, sure: float, within: str
+    ) -> Identification:
+        """What a query is, as deep as the index is sure; an image of the index by the others.
+
+        Raises:
+            OptionError: ``sure`` is not a probability.
+            SearchError: there is no such branch, or the index has no labels or one class only.
+        """
+        vector = _vector_of(model, query)[None]
+        return model.index.identify(vector, sure=sure, within=within, exclude=[query.row])[0]
 
     def mistakes(
         self, model: IndexedModel, *, sort: Sort, within: str, offset: int, limit: int
@@ -305,3 +314,10 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
             break
         shared += 1
     return shared
+
+
+def _vector_of(model: IndexedModel, query: SearchQuery) -> npt.NDArray[np.float32]:
+    if query.upload is not None:
+        return query.upload.vector(model.index.head.fingerprint)
+    assert query.row is not None
+    return model.index.vector(query.row)

@@ -9,6 +9,8 @@ from happier.curation.corrections import Correction
 from happier.curation.suspects import Suspect
 from happier.data.class_path import split as split_path
 from happier.data.class_tree import ClassNode
+from happier.identification.answers import Choice, Step
+from happier.search.identify import Identification
 from happier.search.index import Hit
 from happier.web import schemas
 from happier.web.explorer import ConfusedClass, Explorer, Mistake
@@ -82,6 +84,38 @@ def tree_out(model: IndexedModel, node: ClassNode, offset: int) -> schemas.TreeO
         children=[node_out(model, child) for child in shown],
         more=max(0, len(children) - offset - len(shown)),
     )
+
+
+def identify_out(
+    model: IndexedModel, found: Identification, *, sure: float, within: str
+) -> schemas.IdentifyOut:
+    """What an image is."""
+    steps = [
+        schemas.StepOut(
+            **_choice(step),
+            level=step.level,
+            new=step.new,
+            alternatives=[schemas.ChoiceOut(**_choice(one)) for one in step.alternatives],
+        )
+        for step in found.steps
+    ]
+    answer = next(one for one in steps if one.class_path == found.answer.class_path)
+    voters = enumerate(found.neighbours, start=1)
+    return schemas.IdentifyOut(
+        side=model.key,
+        sure=sure,
+        within=within,
+        answer=answer,
+        is_new=found.answer.new,
+        steps=steps,
+        neighbours=[hit_out(model, hit, rank, None) for rank, hit in voters],
+        rough=model.index.calibration.rough,
+    )
+
+
+def _choice(one: Step | Choice) -> dict[str, Any]:
+    path = one.class_path
+    return {"class_path": path, "names": list(split_path(path)), "probability": one.probability}
 
 
 def search_out(

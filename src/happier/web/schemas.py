@@ -107,6 +107,35 @@ class ChangeOut(BaseModel):
     images: int = Field(description="in the index after the change")
 
 
+class ChoiceOut(BaseModel):
+    """A class and its probability."""
+
+    class_path: str
+    names: list[str]
+    probability: float
+
+
+class StepOut(ChoiceOut):
+    """One class of the likeliest path."""
+
+    level: int = Field(description="1 is the coarsest; 0 is the whole tree")
+    new: float = Field(description="probability of this class, but of none that the index knows below it")
+    alternatives: list[ChoiceOut] = Field(description="the known classes below it, likeliest first")
+
+
+class IdentifyOut(BaseModel):
+    """What an image is, as deep as the index is sure."""
+
+    side: str
+    sure: float
+    within: str
+    answer: StepOut = Field(description="the deepest class whose probability reaches `sure`")
+    is_new: bool = Field(description="whether it is sure to be of no class below the answer")
+    steps: list[StepOut] = Field(description="the likeliest path, from the whole tree to the finest class")
+    neighbours: list[HitOut] = Field(description="the images that voted, nearest first")
+    rough: bool = Field(description="whether there were too few images to calibrate well")
+
+
 class UploadOut(BaseModel):
     """An image that is kept for a while to search with."""
 

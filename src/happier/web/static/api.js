@@ -38,6 +38,7 @@ export const tree = (path, offset = 0) => ask(address("api/tree", { path, offset
 export const classes = (text, limit = 20) => ask(address("api/classes", { text, limit }));
 export const items = (values, signal) => ask(address("api/items", values), { signal });
 export const search = (values, signal) => ask(address("api/search", values), { signal });
+export const identify = (values, signal) => ask(address("api/identify", values), { signal });
 export const mistakes = (values, signal) => ask(address("api/mistakes", values), { signal });
 export const suspects = (values, signal) => ask(address("api/suspects", values), { signal });
 export const decide = (decision) => ask("api/suspects", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(decision) });

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { card, className, legend, levelName, message, metrics, picture, preview, skeletons, split } from "./cards.js";
 import { byId, debounce, el, number, percent, say } from "./dom.js";
+import { nameOf } from "./identify.js";
 import { go, link } from "./place.js";
 
 export async function showSearch(main, place, { info, signal }) {
@@ -24,6 +25,7 @@ export async function showSearch(main, place, { info, signal }) {
     return;
   }
   fillQuery(queryBox, first.query, worked, place, info);
+  if (first.query.upload) queryBox.after(nameOf(place, info, signal));
   const known = first.hits.some((hit) => hit.level !== null);
   const counts = worked.find((answer) => answer?.metrics)?.metrics.counts ?? null;
   results.replaceChildren(
