@@ -69,8 +69,8 @@ def read_record(
     end = f"; {hint}" if hint else ""
     text = _read_bytes(path, error, end)
     try:
-        values = orjson.loads(text)  # first: pydantic reads numbers and words that are not JSON
         record = kind.model_validate_json(text)
+        values = orjson.loads(text)  # pydantic reads numbers and words that are not JSON
     except orjson.JSONDecodeError as fault:
         raise error(f"{path} is damaged: {_one_line(str(fault))}{end}") from None
     except ValidationError as fault:
