@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from happier.identification.answers import Answer, Choice, Step, descend
 from happier.identification.calibration import Calibration, LevelCalibration
 from happier.identification.choice import choice_probabilities, fit_choice
-from happier.identification.leave_out import NEIGHBOURS, calibrate
+from happier.identification.learn_calibration import NEIGHBOURS, calibrate
 from happier.identification.tree import ROOT, ClassTree
 from happier.identification.votes import Neighbours
 

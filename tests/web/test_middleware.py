@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 
 from happier.errors import ImageError, OptionError
 from happier.search import Index
-from happier.web import http_timeouts as protocol_module
+from happier.web import connection_limits as protocol_module
 from happier.web.app import create_app
 from happier.web.explorer import Explorer
 from happier.web.images import decode, read_inside

@@ -26,7 +26,7 @@ from happier.arrays import Float32Array, FloatArray, IntArray
 from happier.errors import InputError
 from happier.identification.answers import descend
 from happier.identification.calibration import NEW_SHARE, Calibration
-from happier.identification.leave_out import NEIGHBOURS, calibrate
+from happier.identification.learn_calibration import NEIGHBOURS, calibrate
 from happier.identification.measures import Answers, Claims, auroc, coverage_curve
 from happier.identification.tree import ROOT, ClassTree
 from happier.identification.votes import Neighbours

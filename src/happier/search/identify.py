@@ -14,7 +14,7 @@ from happier.data.class_path import join, split, trail
 from happier.errors import OptionError, SearchError
 from happier.identification.answers import Answer, Step, descend
 from happier.identification.calibration import Calibration
-from happier.identification.leave_out import NEIGHBOURS, calibrate
+from happier.identification.learn_calibration import NEIGHBOURS, calibrate
 from happier.identification.tree import ROOT, ClassTree
 from happier.identification.votes import Neighbours
 from happier.search.branch_rows import branches

@@ -28,8 +28,8 @@ with needs_extra("web"):
 
 from happier.web.access import Access, access_for, is_loopback
 from happier.web.app import create_app
+from happier.web.connection_limits import protocol_for
 from happier.web.explorer import Explorer
-from happier.web.http_timeouts import protocol_for
 from happier.web.limits import Limits
 from happier.web.metrics import ServerMetrics
 from happier.web.thumbnails import ThumbnailStore
