@@ -192,12 +192,40 @@ def test_small_classes_repeat_or_are_left_out(caplog):
     assert {own for batch in sampler for own in labels[batch]} == {0, 1}
 
 
-def test_images_without_a_fine_label_are_not_sampled(caplog):
-    labels = np.array([[0, 0]] * 4 + [[0, 1]] * 4 + [[0, -1]] * 4)
+def test_images_are_drawn_by_the_deepest_class_that_is_known(caplog):
+    labels = np.array([[0, 0]] * 4 + [[0, 1]] * 4 + [[0, -1]] * 4 + [[1, -1]] * 4 + [[-1, -1]] * 4)
     with caplog.at_level(logging.INFO):
-        sampler = MPerClassBatchSampler(labels, batch_size=8, batches_per_epoch=3)
-    assert "4 images have no fine label" in caplog.text
-    assert max(max(batch) for batch in sampler) < 8
+        sampler = MPerClassBatchSampler(labels, batch_size=8, batches_per_epoch=8)
+    assert "4 images have no label" in caplog.text
+    assert "8 images are labelled in part" in caplog.text
+    drawn = Counter(row for batch in sampler for row in batch)
+    assert set(drawn) == set(range(16))
+    for batch in sampler:
+        assert sorted(Counter(tuple(row) for row in labels[batch].tolist()).values()) == [4, 4]
+
+
+def test_complete_labels_are_drawn_as_if_there_were_no_others():
+    whole = np.array([[one // 3, one] for one in range(9) for _ in range(4)])
+    with_unlabelled = np.concatenate([whole, np.full((5, 2), -1)])
+    first, second = (
+        list(MPerClassBatchSampler(labels, batch_size=8, per_class=4, batches_per_epoch=6, seed=3))
+        for labels in (whole, with_unlabelled)
+    )
+    assert first == second
+
+
+def test_pairs_of_coarse_classes_take_what_is_known_at_their_level():
+    labels = [[one // 6, one // 3, one] for one in range(12) for _ in range(4)]
+    labels += [[0, 0, -1]] * 4 + [[0, -1, -1]] * 4
+    sampler = HierarchicalBatchSampler(np.array(labels), batch_size=16, per_class=4, level=1)
+    drawn = {row for epoch in range(3) for row in _epoch(sampler, epoch)}
+    assert not drawn & set(range(52, 56))  # unknown at the level that is paired
+    assert drawn & set(range(48, 52))
+
+
+def _epoch(sampler, epoch):
+    sampler.set_epoch(epoch)
+    return [row for batch in sampler for row in batch]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,23 @@ class Rounds:
             self._waiting = self._rng.permutation(self._pool).tolist()
 
 
+def deepest_classes(codes: IntArray) -> IntArray:
+    """A number for the deepest known class of each row of path codes ``[N, L]``; -1 where none is known.
+
+    The finest classes keep their codes; those of coarser levels follow.
+
+    >>> deepest_classes(np.array([[0, 0], [0, 1], [1, -1], [-1, -1]])).tolist()
+    [0, 1, 3, -1]
+    """
+    found = np.full(len(codes), UNKNOWN, dtype=np.int64)
+    first = 0
+    for column in codes.T[::-1]:
+        here = (found == UNKNOWN) & (column != UNKNOWN)
+        found[here] = first + column[here]
+        first += int(column.max(initial=-1)) + 1
+    return found
+
+
 class ClassBatchSampler(Sampler[list[int]], ABC):
     """What both samplers share: classes and their images, ranks, epochs, and resuming."""
 
@@ -90,15 +107,18 @@ class ClassBatchSampler(Sampler[list[int]], ABC):
         self._done = 0
 
         self._codes = path_codes(as_labels(labels))
-        fine = self._codes[:, -1]
-        known = np.flatnonzero(fine != UNKNOWN)
-        order = known[np.argsort(fine[known], kind="stable")]
-        classes, starts = np.unique(fine[order], return_index=True)
+        deepest = deepest_classes(self._codes)
+        known = np.flatnonzero(deepest != UNKNOWN)
+        order = known[np.argsort(deepest[known], kind="stable")]
+        classes, starts = np.unique(deepest[order], return_index=True)
         members: list[IntArray] = np.split(order, starts[1:]) if len(classes) else []
         small = [number for number, rows in enumerate(members) if len(rows) < per_class]
-        unlabelled = len(fine) - len(known)
+        unlabelled = len(deepest) - len(known)
+        partly = int((self._codes[known, -1] == UNKNOWN).sum())
         if unlabelled:
-            log.info("%d images have no fine label and are not sampled", unlabelled)
+            log.info("%d images have no label and are not sampled", unlabelled)
+        if partly:
+            log.info("%d images are labelled in part and drawn by the deepest class that is known", partly)
         if small:
             fate = "repeat images to fill their share" if too_few == "replace" else "are not sampled"
             log.info(

@@ -4,6 +4,7 @@
 - No class is twice in a batch; consecutive batches of an epoch share no class where there are enough classes,
   and every class is drawn before any is repeated.
 - Batches depend on (seed, epoch) alone: not on ranks, workers, or where a run was interrupted.
+- The class of an image is the deepest one that is known; images that share only a coarse class make one too.
 - Each of ``world_size`` ranks gets its part of the same global batch, in whole classes.
 """
 
@@ -19,6 +20,7 @@ import numpy as np
 from happier.arrays import IntArray
 from happier.data.class_sampler import ClassBatchSampler, Rounds, TooFew
 from happier.errors import InputError, OptionError
+from happier.taxonomy import UNKNOWN
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +30,7 @@ class MPerClassBatchSampler(ClassBatchSampler):
     """Class-balanced batches: ``batch_size / per_class`` classes, ``per_class`` images of each.
 
     Args:
-        labels: integer labels ``[N]`` or ``[N, L]``; the class is the whole row (its path).
+        labels: integer labels ``[N]`` or ``[N, L]``; the class is the row (its path), as far as it is known.
         batch_size: images of all ranks together; a multiple of ``per_class x world_size``.
         per_class: images of each class in a batch.
         batches_per_epoch: by default as many as the images fill.
@@ -163,7 +165,8 @@ class HierarchicalBatchSampler(ClassBatchSampler):
         """The fine classes of each coarse class that has enough of them for half a batch."""
         groups: dict[int, list[int]] = {}
         for own, rows in self._members.items():
-            groups.setdefault(int(self._codes[rows[0], level]), []).append(own)
+            if (group := int(self._codes[rows[0], level])) != UNKNOWN:
+                groups.setdefault(group, []).append(own)
         small = {group: len(classes) for group, classes in groups.items() if len(classes) < self._per_group}
         if small and not skip_small:
             raise OptionError(
