@@ -20,14 +20,18 @@ def main(index: str, processes: str = "1", writes: str = "", tokens: str = "") -
     folder = Path(writes) if writes else None
     access = access_for("127.0.0.1", token=None, token_file=Path(tokens) if tokens else None)
     listening = ListeningAddress()
-    served = ServedIndexes(Path(index), writes=folder)
-    explorer = open_explorer(index, writes=folder) if int(processes) == 1 else None
+    group = explorer = None
+    if int(processes) > 1:
+        served = ServedIndexes(Path(index), writes=folder)
+        group = ProcessGroup(served, listening, access=access, count=int(processes))
+    else:
+        explorer = open_explorer(index, writes=folder)
     sys.stdout.write(json.dumps({"address": listening.address}) + "\n")
     sys.stdout.flush()
-    if explorer is not None:
+    if group is not None:
+        group.run()
+    elif explorer is not None:
         ExplorerServer(explorer, access=access, listening=listening).run()
-    else:
-        ProcessGroup(served, listening, access=access, count=int(processes)).run()
 
 
 if __name__ == "__main__":

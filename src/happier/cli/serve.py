@@ -55,7 +55,6 @@ def serve(
     Example: happier serve emoji.index --against baseline.index
     """
     from happier.errors import OptionError
-    from happier.search import Index
     from happier.web.processes import ProcessGroup, ServedIndexes, log_requests
     from happier.web.server import ExplorerServer, ListeningAddress, Tls, access_for, open_explorer
 
@@ -76,7 +75,6 @@ def serve(
         return listening
 
     if workers > 1:
-        Index.open(index).close()  # what is wrong with it should be said once, here
         served = ServedIndexes(index, against, tuple(images or ()), corrections, add_to, path)
         ProcessGroup(served, start(), access=access, count=workers).run()
         return

@@ -17,7 +17,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import FrameType
 
-from happier.errors import SearchError
+from happier.errors import OptionError, SearchError
+from happier.search.store import IndexStore
 from happier.storage.atomic import scratch_folder
 from happier.web.access import Access
 from happier.web.limits import Limits
@@ -33,7 +34,12 @@ _METRICS_FILE = "metrics.f64"
 
 @dataclass(frozen=True)
 class ServedIndexes:
-    """What each process opens; see `Explorer`."""
+    """What each process opens; see `Explorer`.
+
+    Raises:
+        SearchError: not an index.
+        OptionError: an index that several processes cannot open.
+    """
 
     index: Path
     against: Path | None = None
@@ -41,6 +47,15 @@ class ServedIndexes:
     corrections: Path | None = None
     writes: Path | None = None
     root_path: str = ""
+
+    def __post_init__(self) -> None:
+        """What is wrong with an index should be said once, before anything starts."""
+        for directory in filter(None, (self.index, self.against)):
+            head = IndexStore(directory).head()
+            if head.engine == "milvus" and "://" not in str(head.settings.get("uri", "")):
+                raise OptionError(
+                    f"{directory} is on milvus-lite, which serves one process: leave --workers out"
+                )
 
 
 @dataclass(frozen=True)
