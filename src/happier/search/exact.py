@@ -112,7 +112,7 @@ def _keep_best(best: Positions, best_scores: VectorArray, positions: Positions, 
     """Merge scores of rising positions into a query's best ones, in place."""
     k = len(best)
     bound = best_scores[-1]
-    if bound == -np.inf and len(scores) > max(_SAMPLE, k):
+    if bound == -np.inf and len(scores) > k:
         sample = scores[: max(_SAMPLE, k)]
         bound = np.partition(sample, len(sample) - k)[len(sample) - k]
     candidates = np.flatnonzero(scores >= bound)
