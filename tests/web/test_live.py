@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import shutil
 import threading
@@ -17,6 +18,7 @@ from happier.web.app import create_app
 from happier.web.explorer import Explorer
 from happier.web.limits import Limits
 from happier.web.server import access_for, open_explorer
+from happier.web.workers import Workers
 from tests.web.conftest import COLOURS, as_bytes, draw
 
 BASE = "http://127.0.0.1"
@@ -93,6 +95,21 @@ def test_a_server_watches_its_index(copy):
         assert (again["id"], again["row"], item["row"]) == (item["id"], 0, 1)
         assert client.get(item["thumbnail"]).content == client.get(again["thumbnail"]).content
         assert explorer.model("a").embedder is embedder  # the model is not loaded again
+
+
+def test_a_state_that_another_thread_has_opened_is_looked_at():
+    """The refresh of this request finds nothing to do: another one has swapped the states meanwhile."""
+    states = [SearchError("no such image"), "found"]
+
+    def work():
+        outcome = states.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    workers = Workers(1, refresh=lambda: False)
+    assert asyncio.run(workers.run(work)) == "found"
+    workers.close()
 
 
 def test_no_request_fails_while_states_are_swapped(copy):

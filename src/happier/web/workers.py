@@ -26,10 +26,10 @@ class Workers:
 
     Args:
         count: threads for requests.
-        refresh: opens the newest state of the indexes; returns whether it is another one.
+        refresh: opens the newest state of the indexes.
     """
 
-    def __init__(self, count: int, *, refresh: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, count: int, *, refresh: Callable[[], object] = lambda: None) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="happier-web")
         self._refresh = refresh
         self._analysing: threading.Thread | None = None
@@ -49,9 +49,8 @@ class Workers:
             return work()
         except SearchError:
             with suppress(SearchError):
-                if self._refresh():
-                    return work()
-            raise
+                self._refresh()
+            return work()  # whoever has opened the newest state: it may have been another thread
 
     @property
     def queued(self) -> int:
