@@ -13,7 +13,7 @@ from happier.identification.answers import Answer, Choice, Step, descend
 from happier.identification.calibration import Calibration, LevelCalibration
 from happier.identification.choice import choice_probabilities, fit_choice
 from happier.identification.learn_calibration import NEIGHBOURS, calibrate
-from happier.identification.tree import ROOT, ClassTree
+from happier.identification.tree import ROOT, NodeTree
 from happier.identification.votes import Neighbours
 
 seeds = st.integers(0, 10_000)
@@ -109,7 +109,7 @@ def slow_probabilities(vectors, labels, query, calibration):
 def test_probabilities_are_those_of_the_formulas(seed):
     vectors, labels = world(seed)
     queries, _ = world(seed + 100, images=6)
-    tree, calibration = ClassTree.from_labels(labels), random_calibration(seed)
+    tree, calibration = NodeTree.from_labels(labels), random_calibration(seed)
     paths = descend(tree, calibration, neighbours_of(vectors, queries), np.full(6, ROOT))
     name = {
         int(tree.nodes[row, level]): tuple(labels[row, :level].tolist())
@@ -136,7 +136,7 @@ def test_probabilities_fall_and_sum_to_at_most_one(seed, images, unknown, alike)
     vectors, labels = world(seed, images=images, unknown=unknown)
     if alike:
         vectors[:] = vectors[0]
-    tree, calibration = ClassTree.from_labels(labels), random_calibration(seed)
+    tree, calibration = NodeTree.from_labels(labels), random_calibration(seed)
     for steps in descend(tree, calibration, neighbours_of_few(vectors), np.full(len(vectors), ROOT)):
         assert steps[0].node == ROOT
         assert steps[0].probability == 1
@@ -236,7 +236,7 @@ def test_probabilities_come_true():
     found = calibrate(vectors[index], labels[index], [str(row) for row in np.flatnonzero(index)])
     assert found is not None
     assert not found.rough
-    tree = ClassTree.from_labels(labels[index])
+    tree = NodeTree.from_labels(labels[index])
     paths = descend(tree, found, neighbours_of(vectors[index], vectors[queries]), np.full(1500, ROOT))
     for level in (1, 2, 3):
         claims, right = [], []

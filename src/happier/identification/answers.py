@@ -9,7 +9,7 @@ import numpy as np
 
 from happier.arrays import FloatArray, IntArray
 from happier.identification.calibration import Calibration
-from happier.identification.tree import ClassTree
+from happier.identification.tree import NodeTree
 from happier.identification.votes import Neighbours, branch_votes, vote_weights
 
 __all__ = ["Answer", "Choice", "NodeStep", "Step", "descend"]
@@ -38,7 +38,7 @@ class NodeStep:
 
 
 def descend(
-    tree: ClassTree, calibration: Calibration, neighbours: Neighbours, start: IntArray
+    tree: NodeTree, calibration: Calibration, neighbours: Neighbours, start: IntArray
 ) -> list[list[NodeStep]]:
     """The likeliest path of each query, from a node that it is known to be of down to a leaf.
 
@@ -67,7 +67,7 @@ def descend(
 
 
 def _steps(
-    tree: ClassTree,
+    tree: NodeTree,
     calibration: Calibration,
     neighbours: Neighbours,
     weights: FloatArray,
@@ -115,7 +115,7 @@ class Step:
     alternatives: tuple[Choice, ...]
 
     @classmethod
-    def named(cls, step: NodeStep, tree: ClassTree, name: Callable[[int], str]) -> Step:
+    def named(cls, step: NodeStep, tree: NodeTree, name: Callable[[int], str]) -> Step:
         """A step with the names of its classes."""
         pairs = zip(step.children, step.probabilities, strict=True)
         choices = tuple(Choice(name(child), probability) for child, probability in pairs)

@@ -28,7 +28,7 @@ from happier.identification.answers import descend
 from happier.identification.calibration import NEW_SHARE, Calibration
 from happier.identification.learn_calibration import NEIGHBOURS, calibrate
 from happier.identification.measures import Answers, Claims, auroc, coverage_curve
-from happier.identification.tree import ROOT, ClassTree
+from happier.identification.tree import ROOT, NodeTree
 from happier.identification.votes import Neighbours
 from happier.taxonomy import UNKNOWN, as_labels, path_codes
 
@@ -212,7 +212,7 @@ class _Experiment:
             )
         self.index = np.ascontiguousarray(vectors[split.index], dtype=np.float32)
         self.queries = np.ascontiguousarray(vectors[split.queries], dtype=np.float32)
-        self.tree = ClassTree.from_labels(labels[split.index])
+        self.tree = NodeTree.from_labels(labels[split.index])
         self.ids = [ids[row] for row in split.index]
         calibration = calibrate(self.index, labels[split.index], self.ids)
         if calibration is None:
@@ -245,7 +245,7 @@ class _Experiment:
         calibration = calibrate(self.index, flat, self.ids)
         if calibration is None:
             return None
-        tree = ClassTree.from_labels(flat)
+        tree = NodeTree.from_labels(flat)
         paths = descend(tree, calibration, self.neighbours, np.full(len(self.queries), ROOT))
         leaves = np.array(
             [flat[tree.example[steps[1].node], 0] if len(steps) > 1 else UNKNOWN for steps in paths]

@@ -25,7 +25,7 @@ from happier.identification.calibration import (
     standardised,
 )
 from happier.identification.choice import Mask, fit_choice
-from happier.identification.tree import ClassTree
+from happier.identification.tree import NodeTree
 from happier.identification.votes import BranchVotes, Neighbours, branch_votes, vote_weights
 from happier.taxonomy import UNKNOWN
 
@@ -59,7 +59,7 @@ def calibrate(
         ids: of the images.
         positions: the row of each image in `vectors` ``[N]``; by default the same.
     """
-    tree = ClassTree.from_labels(labels)
+    tree = NodeTree.from_labels(labels)
     if (tree.children < 2).all():
         return None
     rank = _shuffled(ids)
@@ -104,7 +104,7 @@ class _Examples:
 class _LeftOut:
     """The images to learn from, and what is left out for each."""
 
-    def __init__(self, tree: ClassTree, chosen: IntArray, rank: IntArray) -> None:
+    def __init__(self, tree: NodeTree, chosen: IntArray, rank: IntArray) -> None:
         self.tree = tree
         self.chosen = chosen
         self.rank = rank

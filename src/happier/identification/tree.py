@@ -10,13 +10,13 @@ import numpy as np
 from happier.arrays import IntArray
 from happier.taxonomy import UNKNOWN, as_labels, path_codes
 
-__all__ = ["ROOT", "ClassTree"]
+__all__ = ["ROOT", "NodeTree"]
 
 ROOT = 0
 
 
 @dataclass(frozen=True)
-class ClassTree:
+class NodeTree:
     """Nodes of label rows.
 
     Attributes:
@@ -26,7 +26,7 @@ class ClassTree:
         children: how many children each node has ``[M]``.
         example: a row of each node ``[M]``.
 
-    >>> tree = ClassTree.from_labels([[0, 0], [0, 1], [1, -1]])
+    >>> tree = NodeTree.from_labels([[0, 0], [0, 1], [1, -1]])
     >>> tree.nodes.tolist(), tree.parent.tolist(), tree.children.tolist()
     ([[0, 1, 3], [0, 1, 4], [0, 2, -1]], [-1, 0, 0, 1, 1], [2, 2, 0, 0, 0])
     """
@@ -38,7 +38,7 @@ class ClassTree:
     example: IntArray
 
     @classmethod
-    def from_labels(cls, labels: Sequence[Sequence[int]] | IntArray) -> ClassTree:
+    def from_labels(cls, labels: Sequence[Sequence[int]] | IntArray) -> NodeTree:
         """The tree of integer label rows ``[N, L]``, coarse first, -1 unknown."""
         codes = path_codes(as_labels(labels))
         rows, depth = codes.shape

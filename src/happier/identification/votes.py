@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from happier.arrays import Float32Array, FloatArray, IntArray
-from happier.identification.tree import ClassTree
+from happier.identification.tree import NodeTree
 from happier.taxonomy import UNKNOWN
 
 __all__ = ["BranchVotes", "Neighbours", "branch_votes", "vote_weights"]
@@ -105,7 +105,7 @@ class BranchVotes:
 
 
 def branch_votes(
-    tree: ClassTree, neighbours: Neighbours, weights: FloatArray, branch: IntArray
+    tree: NodeTree, neighbours: Neighbours, weights: FloatArray, branch: IntArray
 ) -> BranchVotes:
     """Count the votes for the children of one branch for each query.
 

@@ -15,7 +15,7 @@ from happier.errors import OptionError, SearchError
 from happier.identification.answers import Answer, Step, descend
 from happier.identification.calibration import Calibration
 from happier.identification.learn_calibration import NEIGHBOURS, calibrate
-from happier.identification.tree import ROOT, ClassTree
+from happier.identification.tree import ROOT, NodeTree
 from happier.identification.votes import Neighbours
 from happier.search.branch_rows import branches
 from happier.search.engine import Positions, VectorArray
@@ -81,9 +81,9 @@ class Identifier:
         self._state = state
 
     @cached_property
-    def tree(self) -> ClassTree:
+    def tree(self) -> NodeTree:
         """Of the index's labels."""
-        return ClassTree.from_labels(self._state.labels)
+        return NodeTree.from_labels(self._state.labels)
 
     @cached_property
     def _node_names(self) -> list[str]:
