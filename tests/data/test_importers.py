@@ -296,7 +296,7 @@ def test_cars_with_devkit(tmp_path):
 def test_cars_without_scipy_name_the_extra_that_brings_it(tmp_path, monkeypatch):
     (tmp_path / "cars_annos.mat").touch()
     monkeypatch.setitem(sys.modules, "scipy.io", None)
-    with pytest.raises(MissingExtraError, match=r"'scipy'.*happier\[data\]"):
+    with pytest.raises(MissingExtraError, match=r"'scipy'.*happier-retrieval\[data\]"):
         import_manifest("cars", tmp_path)
 
 

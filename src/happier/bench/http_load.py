@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,21 @@ class Answer:
 
 
 class Connection:
-    """One client: a connection that is kept open, and opened again where the server closed it."""
+    """One client: a connection that is kept open, and opened again where the server closed it.
+
+    ``async with Connection(port) as client`` closes it in the end.
+    """
 
     def __init__(self, port: int, *, token: str = "") -> None:
         self._port = port
         self._headers = "host: 127.0.0.1\r\n" + (f"authorization: Bearer {token}\r\n" if token else "")
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def get(self, path: str, **values: object) -> Answer:
         """Send a GET request."""
@@ -82,17 +91,20 @@ class Connection:
             length = start.partition(b"content-length: ")[2].partition(b"\r\n")[0]
             answer = Answer(int(start[9:12]), await reader.readexactly(int(length or 0)))
         except (OSError, EOFError):
-            self.close()
+            await self.close()
             raise
         if b"connection: close" in start:
-            self.close()
+            await self.close()
         return answer
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connection; the next request opens another."""
         if self._streams is not None:
-            self._streams[1].close()
+            _, writer = self._streams
             self._streams = None
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
 
 def _address(path: str, values: Mapping[str, object]) -> str:
@@ -132,17 +144,16 @@ class ServerUnderTest:
         Raises:
             SearchError: it does not.
         """
-        client = Connection(self.port, token=token)
-        for _ in range(1500):
-            try:
-                answer = await client.get("/api/info")
-                if answer.ok and all(side["analysed"] for side in answer.json()["sides"]):
-                    client.close()
-                    return
-                await client.get("/api/mistakes")  # starts the analysis of this process
-            except (OSError, EOFError):
-                pass
-            await asyncio.sleep(0.2)
+        async with Connection(self.port, token=token) as client:
+            for _ in range(1500):
+                try:
+                    answer = await client.get("/api/info")
+                    if answer.ok and all(side["analysed"] for side in answer.json()["sides"]):
+                        return
+                    await client.get("/api/mistakes")  # starts the analysis of this process
+                except (OSError, EOFError):
+                    pass
+                await asyncio.sleep(0.2)
         raise SearchError("the server did not become ready")
 
 

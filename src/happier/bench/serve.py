@@ -155,17 +155,16 @@ class _Rounds:
     async def prepare(self) -> None:
         """Wait for the server, and learn what to ask for."""
         await self._server.ready()
-        client = Connection(self._server.port)
-        answer = await client.get("/api/items", spread="true", limit=200)
-        self._items = answer.json()["items"]
-        if len(self._mix) > 1:
-            picture = (await client.get(self._items[0]["image"])).body
-            self._uploads = [changed_picture(picture, number) for number in range(32)]
-        else:
-            for offset in range(0, 20_000, 1_000):
-                answer = await client.get("/api/items", offset=offset, limit=200)
-                self._items += answer.json()["items"]
-        client.close()
+        async with Connection(self._server.port) as client:
+            answer = await client.get("/api/items", spread="true", limit=200)
+            self._items = answer.json()["items"]
+            if len(self._mix) > 1:
+                picture = (await client.get(self._items[0]["image"])).body
+                self._uploads = [changed_picture(picture, number) for number in range(32)]
+            else:
+                for offset in range(0, 20_000, 1_000):
+                    answer = await client.get("/api/items", offset=offset, limit=200)
+                    self._items += answer.json()["items"]
 
     async def hold(self, seconds: float, max_requests: int) -> None:
         """All clients at once."""
@@ -173,10 +172,10 @@ class _Rounds:
         end, most = start + seconds, len(self._took) + max_requests
 
         async def one_client(seed: int) -> None:
-            random, client = Random(seed), Connection(self._server.port)
-            while time.perf_counter() < end and len(self._took) < most:
-                await self._one_request(client, random)
-            client.close()
+            random = Random(seed)
+            async with Connection(self._server.port) as client:
+                while time.perf_counter() < end and len(self._took) < most:
+                    await self._one_request(client, random)
 
         async def watch() -> None:
             for _ in range(10):

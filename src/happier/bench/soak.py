@@ -226,15 +226,15 @@ class _Run:
     # Changes.
 
     async def _change(self) -> None:
-        client = Connection(self._server.port, token=_TOKEN)
         number = 0
-        while time.perf_counter() < self._end:
-            number += 1
-            if number % 2 and len(self._own) < 30:
-                await self._add(client, f"new-{number}", over_http=number % 4 == 1)
-            else:
-                await self._remove(client, over_http=number % 4 == 0)
-            await asyncio.sleep(_CHANGE_SECONDS)
+        async with Connection(self._server.port, token=_TOKEN) as client:
+            while time.perf_counter() < self._end:
+                number += 1
+                if number % 2 and len(self._own) < 30:
+                    await self._add(client, f"new-{number}", over_http=number % 4 == 1)
+                else:
+                    await self._remove(client, over_http=number % 4 == 0)
+                await asyncio.sleep(_CHANGE_SECONDS)
 
     async def _add(self, client: Connection, image: str, *, over_http: bool) -> None:
         if over_http:
@@ -304,19 +304,22 @@ class _Run:
     # Searches.
 
     async def _search(self, seed: int) -> None:
-        random, client = Random(seed), Connection(self._server.port, token=_TOKEN)
-        while time.perf_counter() < self._end:
-            began = time.perf_counter()
-            for _ in range(_REPEATS):
-                try:
-                    await self._one(client, random)
-                    break
-                except (OSError, EOFError):  # its process was killed
-                    self._count["repeated"] += 1
-                    await asyncio.sleep(0.05)
-            else:
-                self._fault("failed", "a request found no process to answer it")
-            self._took.append(1000 * (time.perf_counter() - began))
+        random = Random(seed)
+        async with Connection(self._server.port, token=_TOKEN) as client:
+            while time.perf_counter() < self._end:
+                began = time.perf_counter()
+                await self._one_at_last(client, random)
+                self._took.append(1000 * (time.perf_counter() - began))
+
+    async def _one_at_last(self, client: Connection, random: Random) -> None:
+        """One request, repeated where the process that had it was killed."""
+        for _ in range(_REPEATS):
+            try:
+                return await self._one(client, random)
+            except (OSError, EOFError):
+                self._count["repeated"] += 1
+                await asyncio.sleep(0.05)
+        return self._fault("failed", "a request found no process to answer it")
 
     async def _one(self, client: Connection, random: Random) -> None:
         share = random.random()

@@ -13,6 +13,14 @@ class ChangeOut(TypedDict):
     images: int
 
 
+class ChoiceOut(TypedDict):
+    """A class and its probability."""
+
+    class_path: str
+    names: list[str]
+    probability: float
+
+
 class ClassOut(TypedDict):
     """A class: what is in it, how well it is found, what it is confused with."""
 
@@ -71,6 +79,19 @@ class HitOut(TypedDict):
     rank: int
     score: float
     level: int | None
+
+
+class IdentifyOut(TypedDict):
+    """What an image is, as deep as the index is sure."""
+
+    side: str
+    sure: float
+    within: str
+    answer: StepOut
+    is_new: bool
+    steps: list[StepOut]
+    neighbours: list[HitOut]
+    rough: bool
 
 
 class ImageOut(TypedDict):
@@ -187,6 +208,17 @@ class SearchOut(TypedDict):
     within: str
     hits: list[HitOut]
     metrics: Metrics | None
+
+
+class StepOut(TypedDict):
+    """One class of the likeliest path."""
+
+    class_path: str
+    names: list[str]
+    probability: float
+    level: int
+    new: float
+    alternatives: list[ChoiceOut]
 
 
 class SuspectOut(TypedDict):
