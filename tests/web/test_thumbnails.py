@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import numpy as np
@@ -116,3 +117,14 @@ def test_a_failure_is_told_to_all_who_wait(place):
     with pytest.raises(Exception, match=r"."):
         embedder.embed_tensor(torch.zeros(1, 2))
     assert embedder.embed(draw((1, 2, 3), "circle", np.random.default_rng(0))).shape == (16,)
+
+
+def test_the_end_of_an_embedder_waits_for_its_thread(place):
+    """A thread that is left at the end of the process makes torch abort it."""
+    embedder = Embedder(Index.open(place / "a.index").encoder())
+    embedder.embed(draw((1, 2, 3), "circle", np.random.default_rng(0)))
+    thread = embedder._thread
+    assert thread.is_alive()
+    del embedder
+    gc.collect()
+    assert not thread.is_alive()

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 VectorArray = npt.NDArray[np.float32]
 _Waiting = SimpleQueue["tuple[Tensor, Future[VectorArray]] | None"]
 MAX_BATCH = 32
+# How long the end of the process waits for the last batch.
+STOP_SECONDS = 10.0
 # The exported network is used for as long as the server runs, so that it is always worth exporting.
 _MANY_IMAGES = 1_000_000
 
@@ -56,7 +58,7 @@ class Embedder:
                     target=_serve, args=(self.encoder, self._waiting), name="happier-embed", daemon=True
                 )
                 self._thread.start()
-                weakref.finalize(self, self._waiting.put, None)
+                weakref.finalize(self, _stop, self._waiting, self._thread)
         result: Future[VectorArray] = Future()
         self._waiting.put((tensor, result))
         return result.result()
@@ -65,6 +67,13 @@ class Embedder:
     def queued(self) -> int:
         """Images that wait to be embedded."""
         return self._waiting.qsize()
+
+
+def _stop(waiting: _Waiting, thread: threading.Thread) -> None:
+    """End the thread and wait for it: torch aborts if it frees tensors while the interpreter ends."""
+    waiting.put(None)
+    if thread is not threading.current_thread():
+        thread.join(STOP_SECONDS)
 
 
 def _serve(encoder: Encoder, waiting: _Waiting) -> None:
