@@ -1,17 +1,54 @@
-"""Whether numba can cache what it compiles for the next process.
+"""How functions are compiled, and whether numba keeps them for the next process.
 
 The cache is beside the package, under the home directory, or in ``NUMBA_CACHE_DIR``. Where none is writable,
 as in some containers, numba raises an error for a function with ``cache=True``; here every process then
 compiles it again, and warns once.
+
+Numba keeps a function until its own file changes, but compiles in what it calls from others. `jit` therefore
+ties each function to all of `COMPILED`.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
 
 import numba
 
 log = logging.getLogger(__name__)
+
+COMPILED = (
+    "evaluation/inputs.py",
+    "losses/_kernel.py",
+    "losses/_kernel_problem.py",
+    "losses/_sum_kernel.py",
+    "losses/objective.py",
+    "metrics/graded.py",
+    "metrics/kernel.py",
+)
+"""The files with compiled functions, or with constants for them; when one changes, all are compiled again."""
+
+
+def jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """``numba.njit`` with these options and, where possible, a cache that notices a change in `COMPILED`."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        compiled = numba.njit(cache=CACHE, **options)(function)
+        if CACHE:
+            compiled._cache._cache_file._source_stamp = _stamp()
+        return compiled
+
+    return decorate
+
+
+@functools.cache
+def _stamp() -> str:
+    package = resources.files("happier")
+    return hashlib.sha256(b"".join(package.joinpath(name).read_bytes() for name in COMPILED)).hexdigest()
 
 
 def _find_place() -> bool:
@@ -31,4 +68,4 @@ def _probe() -> None:
 
 
 CACHE = _find_place()
-"""For ``numba.njit(cache=CACHE)``."""
+"""Whether numba keeps what it compiles."""

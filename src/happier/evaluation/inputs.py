@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final, final
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from happier.errors import InputError
-from happier.numba_cache import CACHE
+from happier.numba_cache import jit
 
 # Rows are read in pieces of about this many bytes, so that no check or cast copies a whole input.
 PIECE_BYTES = 8 << 20
@@ -131,7 +130,7 @@ class Vectors:
 
 
 # Sums may be taken in any order, which lets both run in vector lanes.
-@numba.njit(cache=CACHE, nogil=True, fastmath={"reassoc", "contract"})
+@jit(nogil=True, fastmath={"reassoc", "contract"})
 def _norms_and_keys(rows: Any, bits: Any, factors: Any, norms: Any, keys: Any) -> None:
     """Squared norm of each row, and a hash of its values: their bits, each times its own factor, summed."""
     for i in range(len(rows)):

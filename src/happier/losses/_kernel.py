@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numba
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 
+from happier.losses._kernel_problem import Problem, gain_of_positive, make_problem
 from happier.losses._sum_kernel import pays, ranking_sums
-from happier.losses.objective import AP, NDCG, Objective
-from happier.losses.surrogate import StepSurrogate, Surrogate, surrogate_numbers
-from happier.numba_cache import CACHE
+from happier.losses.objective import AP, Objective
+from happier.losses.surrogate import Surrogate, surrogate_numbers
+from happier.numba_cache import jit
 
 # Sums may be reordered (that is what makes them vector code); infinities must keep their meaning.
 FAST = {"reassoc", "nsz", "contract", "arcp"}
@@ -37,8 +38,8 @@ TAU, RHO, DELTA, START, OFFSET, GAMMA, NU, MU, ZERO, ONE = range(10)
 # How the loops are compiled; division by zero must give infinity, since a check would end vector code.
 # Inlined, so that there is one machine code of each: otherwise a process that compiles calls another copy,
 # optimised and rounding differently, than a process that loads the same functions from the cache.
-_plain = njit(cache=CACHE, nogil=True, error_model="numpy", forceinline=True)
-_loop = njit(cache=CACHE, nogil=True, error_model="numpy", fastmath=FAST, forceinline=True)
+_plain = jit(nogil=True, error_model="numpy", forceinline=True)
+_loop = jit(nogil=True, error_model="numpy", fastmath=FAST, forceinline=True)
 
 
 def ranking_kernel(
@@ -59,15 +60,6 @@ def ranking_kernel(
         s = scores.detach().contiguous().numpy()
         values = np.zeros(s.shape[0])
         gradient = torch.zeros(scores.shape, dtype=scores.dtype) if need_gradient else None
-        problem = _Problem(
-            objective.kind,
-            objective.cuts.numpy(),
-            float(objective.temperature),
-            not isinstance(surrogate, StepSurrogate),
-            isinstance(surrogate, StepSurrogate) and surrogate.hrank,
-            1.0 / max(int(objective.valid.sum()), 1),
-            need_gradient,
-        )
         (_all_queries_threaded if threaded else _all_queries)(
             s,
             levels.contiguous().numpy(),
@@ -75,7 +67,7 @@ def ranking_kernel(
             objective.valid.numpy(),
             objective.cut_weights.contiguous().numpy(),
             np.array([*surrogate_numbers(surrogate), 0.0, 1.0]),
-            problem,
+            make_problem(objective, surrogate, need_gradient=need_gradient),
             gradient.numpy() if gradient is not None else np.empty((s.shape[0], 0), dtype=s.dtype),
             values,
         )
@@ -98,21 +90,9 @@ def _as_many_threads_as_torch() -> Iterator[None]:
         numba.set_num_threads(before)
 
 
-class _Problem(NamedTuple):
-    """What all queries share, but for the surrogate's numbers, which come in the type of the scores."""
-
-    kind: int
-    cuts: Any
-    temperature: float
-    smooth: bool
-    hrank: bool
-    share: float
-    need_gradient: bool
-
-
 @_plain
 def _all_queries(
-    scores: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, p: Any, problem: _Problem,
+    scores: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, p: Any, problem: Problem,
     gradient: Any, values: Any,
 ) -> None:  # fmt: skip
     for q in range(scores.shape[0]):
@@ -120,9 +100,9 @@ def _all_queries(
             values[q] = _one_query(scores[q], levels[q], weights[q], cut_weights[q], p, problem, gradient[q])
 
 
-@njit(cache=CACHE, nogil=True, error_model="numpy", parallel=True)
+@jit(nogil=True, error_model="numpy", parallel=True)
 def _all_queries_threaded(
-    scores: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, p: Any, problem: _Problem,
+    scores: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, p: Any, problem: Problem,
     gradient: Any, values: Any,
 ) -> None:  # fmt: skip
     for q in prange(scores.shape[0]):
@@ -132,7 +112,7 @@ def _all_queries_threaded(
 
 @_plain
 def _one_query(
-    scores: Any, levels: Any, weights: Any, cut_weights: Any, p: Any, problem: _Problem, gradient: Any
+    scores: Any, levels: Any, weights: Any, cut_weights: Any, p: Any, problem: Problem, gradient: Any
 ) -> Any:
     """Objective of one query; its gradient goes to ``gradient``, if that is not empty."""
     depth = weights.shape[0] - 1
@@ -170,7 +150,7 @@ def _one_query(
 @_plain
 def _ranked(
     s: Any, centre: float, spread: float, starts: Any, weights: Any, cut_weights: Any, p: Any,
-    problem: _Problem,
+    problem: Problem,
 ) -> Any:  # fmt: skip
     """Sum of the objective over the positives of a query, and its gradient; items are in order of level."""
     kind, smooth, hrank, share = problem.kind, problem.smooth, problem.hrank, problem.share
@@ -226,7 +206,7 @@ def _ranked(
                         total, graded_slope = _above(s[last:], score, p, least[last:], slopes[last:])
                         graded += total
 
-            gain, by_rank, by_graded = _objective(problem, rank, graded, weight, cut_weights)
+            gain, by_rank, by_graded = gain_of_positive(problem, rank, graded, weight, cut_weights)
             value += gain
             if problem.need_gradient:
                 # The loss falls as the objective grows: hence the minus.
@@ -240,24 +220,6 @@ def _ranked(
                         _add(g[last:], slopes[last:], by_graded)
                 g[k] -= by_rank * slope + by_graded * graded_slope
     return value, g
-
-
-# The same as in `_sum_kernel`: numba does not notice when a function of another file changes.
-@_plain
-def _objective(problem: _Problem, rank: float, graded: float, weight: float, cut_weights: Any) -> Any:
-    """What one positive adds to the objective, and its derivatives by rank and hierarchical rank."""
-    kind, cuts, temperature = problem.kind, problem.cuts, problem.temperature
-    if kind == AP:
-        return graded / rank, -graded / (rank * rank), 1.0 / rank
-    if kind == NDCG:
-        bits = np.log2(1.0 + rank)
-        return weight / bits, -weight / (bits * bits * (1.0 + rank) * np.log(2.0)), 0.0
-    gain, slope = 0.0, 0.0
-    for c in range(cuts.shape[0]):
-        inside = 1.0 / (1.0 + np.exp((rank - cuts[c]) / temperature))
-        gain += cut_weights[c] * inside
-        slope -= cut_weights[c] * inside * (1.0 - inside) / temperature
-    return gain, slope, 0.0
 
 
 @_loop

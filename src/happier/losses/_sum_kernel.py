@@ -26,11 +26,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numba import njit, prange
+from numba import prange
 
-from happier.losses.objective import AP, NDCG, Objective
+from happier.losses._kernel_problem import Problem, gain_of_positive, make_problem
+from happier.losses.objective import AP, Objective
 from happier.losses.surrogate import StepSurrogate, Surrogate, surrogate_numbers
-from happier.numba_cache import CACHE
+from happier.numba_cache import jit
 
 REACH = 19
 """In cells: sigmoid(2 * 19 - 2) is 1 - 2e-16."""
@@ -43,22 +44,15 @@ LIMIT = 650.0
 PAIR, ITEM, PRODUCT = 0.25, 60.0, 0.2
 
 # One machine code of each, as in `_kernel`.
-_jit = njit(cache=CACHE, nogil=True, error_model="numpy", forceinline=True)
-_sum = njit(cache=CACHE, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}, forceinline=True)
+_jit = jit(nogil=True, error_model="numpy", forceinline=True)
+_sum = jit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"}, forceinline=True)
 
 
-class _Problem(NamedTuple):
-    """What all queries share."""
+class _Sums(NamedTuple):
+    """How the sums are taken."""
 
-    kind: int
-    cuts: Any
-    temperature: float
-    smooth: bool
-    hrank: bool
-    share: float
     terms: int  # of the series beyond the margin
     table: Any  # of `sigmoid_table`
-    need_gradient: bool
     # The surrogate's numbers; with the sigmoid all but the first are 0.
     tau: float
     rho: float
@@ -139,22 +133,12 @@ def ranking_sums(
     values = np.zeros(s.shape[0])
     gradient = torch.zeros(scores.shape, dtype=scores.dtype) if need_gradient else None
     g = gradient.numpy() if gradient is not None else np.empty((s.shape[0], 0), dtype=s.dtype)
-    terms, hrank = 0, False
+    terms = 0
     if isinstance(surrogate, StepSurrogate):
         exact = 12.0 if scores.dtype == torch.float32 else 38.0
-        terms, hrank = math.ceil(exact * surrogate.tau / surrogate.delta), surrogate.hrank
-    problem = _Problem(
-        objective.kind,
-        objective.cuts.numpy(),
-        float(objective.temperature),
-        not isinstance(surrogate, StepSurrogate),
-        hrank,
-        1.0 / max(int(objective.valid.sum()), 1),
-        terms,
-        sigmoid_table(_degree(scores)),
-        need_gradient,
-        *surrogate_numbers(surrogate),
-    )
+        terms = math.ceil(exact * surrogate.tau / surrogate.delta)
+    problem = make_problem(objective, surrogate, need_gradient=need_gradient)
+    sums = _Sums(terms, sigmoid_table(_degree(scores)), *surrogate_numbers(surrogate))
     all_levels, weights = levels.contiguous().numpy(), objective.weights.contiguous().numpy()
     valid, cut_weights = objective.valid.numpy(), objective.cut_weights.contiguous().numpy()
     run = _all_queries_threaded if threaded else _all_queries
@@ -164,40 +148,41 @@ def ranking_sums(
         # Sorting is fastest in numpy; a block of rows at a time stays in cache.
         order = np.argsort(s[part], axis=1)
         run(
-            s[part], order, all_levels[part], weights[part], valid[part], cut_weights[part], problem, g[part],
-            values[part],
+            s[part], order, all_levels[part], weights[part], valid[part], cut_weights[part], problem, sums,
+            g[part], values[part],
         )  # fmt: skip
     return torch.from_numpy(values), gradient
 
 
 @_jit
 def _all_queries(
-    scores: Any, order: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, problem: _Problem,
-    gradient: Any, values: Any,
+    scores: Any, order: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, problem: Problem,
+    sums: _Sums, gradient: Any, values: Any,
 ) -> None:  # fmt: skip
     for q in range(scores.shape[0]):
         if valid[q]:
             values[q] = _one_query(
-                scores[q], order[q], levels[q], weights[q], cut_weights[q], problem, gradient[q]
+                scores[q], order[q], levels[q], weights[q], cut_weights[q], problem, sums, gradient[q]
             )
 
 
-@njit(cache=CACHE, nogil=True, error_model="numpy", parallel=True)
+@jit(nogil=True, error_model="numpy", parallel=True)
 def _all_queries_threaded(
-    scores: Any, order: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, problem: _Problem,
-    gradient: Any, values: Any,
+    scores: Any, order: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, problem: Problem,
+    sums: _Sums, gradient: Any, values: Any,
 ) -> None:  # fmt: skip
     for q in prange(scores.shape[0]):
         if valid[q]:
             values[q] = _one_query(
-                scores[q], order[q], levels[q], weights[q], cut_weights[q], problem, gradient[q]
+                scores[q], order[q], levels[q], weights[q], cut_weights[q], problem, sums, gradient[q]
             )
 
 
 @_jit
 def _one_query(
-    scores: Any, order: Any, levels: Any, weights: Any, cut_weights: Any, problem: _Problem, gradient: Any
-) -> float:
+    scores: Any, order: Any, levels: Any, weights: Any, cut_weights: Any, problem: Problem, sums: _Sums,
+    gradient: Any,
+) -> float:  # fmt: skip
     """Objective of one query; its gradient goes to ``gradient``, if that is not empty."""
     kept = np.empty(len(order) + 1, np.int64)
     count = 0
@@ -205,20 +190,20 @@ def _one_query(
         kept[count] = order[i]
         count += levels[order[i]] >= 0
     kept = kept[:count]
-    items = _make_items(scores, kept, levels, weights, problem.tau, len(problem.table))
+    items = _make_items(scores, kept, levels, weights, sums.tau, len(sums.table))
     # Rank, hierarchical rank, and their slopes by the score of the positive itself.
     ranks = np.zeros((4, count))
     depth = len(weights) - 1
     for level in range(1, depth + 1):
         if items.starts[level] < items.starts[level + 1]:
             if problem.smooth:
-                _smooth_ranks(items, level, weights[level], problem, ranks)
+                _smooth_ranks(items, level, weights[level], sums, ranks)
             else:
-                _step_ranks(items, level, weights[level], problem, ranks)
+                _step_ranks(items, level, weights[level], problem, sums, ranks)
     value = 0.0
     by_rank, by_graded = np.zeros(count), np.zeros(count)
     for i in items.members[items.starts[1] :]:
-        gain, by_rank[i], by_graded[i] = _objective(
+        gain, by_rank[i], by_graded[i] = gain_of_positive(
             problem, ranks[0, i], ranks[1, i], items.weight[i], cut_weights
         )
         value += gain
@@ -231,9 +216,9 @@ def _one_query(
     for level in range(depth + 1):
         if items.starts[level] < items.starts[level + 1]:
             if problem.smooth:
-                _smooth_gradient(items, level, weights[level], problem, by_rank, by_graded, g)
+                _smooth_gradient(items, level, weights[level], sums, by_rank, by_graded, g)
             else:
-                _step_gradient(items, level, weights[level], problem, by_rank, by_graded, g)
+                _step_gradient(items, level, weights[level], problem, sums, by_rank, by_graded, g)
     for i in range(count):
         gradient[kept[i]] = g[i]
     return value
@@ -290,23 +275,6 @@ def _chebyshev(u: Any, degree: int) -> Any:
         for i in range(len(u)):
             three[i] = 2 * u[i] * two[i] - one[i]
     return basis
-
-
-# The same as in `_kernel`: numba does not notice when a function of another file changes.
-@_jit
-def _objective(problem: _Problem, rank: float, graded: float, weight: float, cut_weights: Any) -> Any:
-    """What one positive adds to the objective, and its derivatives by rank and hierarchical rank."""
-    if problem.kind == AP:
-        return graded / rank, -graded / (rank * rank), 1.0 / rank
-    if problem.kind == NDCG:
-        bits = np.log2(1.0 + rank)
-        return weight / bits, -weight / (bits * bits * (1.0 + rank) * np.log(2.0)), 0.0
-    gain, slope = 0.0, 0.0
-    for c in range(len(problem.cuts)):
-        inside = 1.0 / (1.0 + np.exp((rank - problem.cuts[c]) / problem.temperature))
-        gain += cut_weights[c] * inside
-        slope -= cut_weights[c] * inside * (1.0 - inside) / problem.temperature
-    return gain, slope, 0.0
 
 
 @_sum
@@ -386,15 +354,15 @@ def _decay(items: _Items, source: int, target: int, tau: float, upwards: bool) -
 
 @_jit
 def _beyond(
-    items: _Items, sources: Any, factor: Any, targets: Any, problem: _Problem, upwards: bool, out: Any
+    items: _Items, sources: Any, factor: Any, targets: Any, sums: _Sums, upwards: bool, out: Any
 ) -> None:
     """For each target: sums over the sources that are further than delta above it, or, ``upwards``, below it.
 
     Rows of ``out``: sum of the factors f, of f x, of f sigmoid(-t / tau) and of f sigmoid'(t / tau), where t
     is the distance. Sources and targets are places in rising order.
     """
-    x, tau, delta = items.x, problem.tau, problem.delta
-    powers = np.zeros(problem.terms)
+    x, tau, delta = items.x, sums.tau, sums.delta
+    powers = np.zeros(sums.terms)
     total, weighted = 0.0, 0.0
     passed, count = 0, len(sources)
     previous = -1
@@ -403,7 +371,7 @@ def _beyond(
         if previous >= 0 and total != 0.0:
             ratio = _decay(items, previous, target, tau, upwards)
             power = 1.0
-            for m in range(problem.terms):
+            for m in range(sums.terms):
                 power *= ratio
                 powers[m] *= power
         previous = target
@@ -416,12 +384,12 @@ def _beyond(
             weighted += factor[source] * x[source]
             ratio = _decay(items, source, target, tau, upwards)
             power = factor[source]
-            for m in range(problem.terms):
+            for m in range(sums.terms):
                 power *= ratio
                 powers[m] += power
             passed += 1
         value, slope, sign = 0.0, 0.0, 1.0
-        for m in range(problem.terms):
+        for m in range(sums.terms):
             value += sign * powers[m]
             slope += sign * (m + 1) * powers[m]
             sign = -sign
@@ -440,10 +408,10 @@ def _places(items: _Items, first: int, last: int) -> Any:
 
 
 @_jit
-def _step_ranks(items: _Items, level: int, weight: float, problem: _Problem, ranks: Any) -> None:
+def _step_ranks(items: _Items, level: int, weight: float, problem: Problem, sums: _Sums, ranks: Any) -> None:
     x, n = items.x, len(items.x)
-    tau, rho, delta, start, offset = problem.tau, problem.rho, problem.delta, problem.start, problem.offset
-    gamma, nu, mu = problem.gamma, problem.nu, problem.mu
+    tau, rho, delta, start, offset = sums.tau, sums.rho, sums.delta, sums.start, sums.offset
+    gamma, nu, mu = sums.gamma, sums.nu, sums.mu
     lower, same, higher = np.empty(n), np.empty(n), np.empty(n)
     # Only where there are items of higher levels.
     hrank = problem.hrank and problem.kind == AP and items.starts[level + 1] < n
@@ -454,9 +422,9 @@ def _step_ranks(items: _Items, level: int, weight: float, problem: _Problem, ran
         higher[i] = least if above else 0.0
         same[i] = 0.0 if above else least  # the weight of level 0 is 0
     smooth, smooth_slope, far = np.empty(n), np.empty(n), np.empty((4, n))
-    _sigmoid_sums(items, lower, problem.table, smooth, smooth_slope)
+    _sigmoid_sums(items, lower, sums.table, smooth, smooth_slope)
     targets = items.members[items.starts[level] : items.starts[level + 1]]
-    _beyond(items, _places(items, 0, level - 1), lower, targets, problem, False, far)
+    _beyond(items, _places(items, 0, level - 1), lower, targets, sums, False, far)
     lowers, sames = _prefix(lower), _prefix(same)
     highers, products = (_prefix(higher), _prefix(higher * x)) if hrank else (lowers, lowers)
     one = 0  # first place where H_up is 1
@@ -479,11 +447,12 @@ def _step_ranks(items: _Items, level: int, weight: float, problem: _Problem, ran
 
 @_jit
 def _step_gradient(
-    items: _Items, level: int, weight: float, problem: _Problem, by_rank: Any, by_graded: Any, g: Any
-) -> None:
+    items: _Items, level: int, weight: float, problem: Problem, sums: _Sums, by_rank: Any,
+    by_graded: Any, g: Any,
+) -> None:  # fmt: skip
     """Add the gradient by the scores of the items of a level, from positives of other levels."""
     x, n = items.x, len(items.x)
-    tau, rho, gamma, nu, mu = problem.tau, problem.rho, problem.gamma, problem.nu, problem.mu
+    tau, rho, gamma, nu, mu = sums.tau, sums.rho, sums.gamma, sums.nu, sums.mu
     depth = len(items.starts) - 2
     targets = items.members[items.starts[level] : items.starts[level + 1]]
     if items.starts[level + 1] < n:  # there are items of higher levels
@@ -491,8 +460,8 @@ def _step_gradient(
         for i in range(n):
             factor[i] = by_rank[i] if items.level[i] > level else 0.0
         smooth, smooth_slope, far = np.empty(n), np.empty(n), np.empty((4, n))
-        _sigmoid_sums(items, factor, problem.table, smooth, smooth_slope)
-        _beyond(items, _places(items, level + 1, depth), factor, targets, problem, True, far)
+        _sigmoid_sums(items, factor, sums.table, smooth, smooth_slope)
+        _beyond(items, _places(items, level + 1, depth), factor, targets, sums, True, far)
         for i in targets:
             g[i] += (smooth_slope[i] - far[3, i]) / tau + rho * far[0, i]
     if level > 1 and problem.hrank and problem.kind == AP:
@@ -511,11 +480,11 @@ def _step_gradient(
 
 
 @_jit
-def _smooth_ranks(items: _Items, level: int, weight: float, problem: _Problem, ranks: Any) -> None:
-    n, tau = len(items.x), problem.tau
+def _smooth_ranks(items: _Items, level: int, weight: float, sums: _Sums, ranks: Any) -> None:
+    n, tau = len(items.x), sums.tau
     value, slope, graded, graded_slope = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    _sigmoid_sums(items, np.ones(n), problem.table, value, slope)
-    _sigmoid_sums(items, np.minimum(items.weight, weight), problem.table, graded, graded_slope)
+    _sigmoid_sums(items, np.ones(n), sums.table, value, slope)
+    _sigmoid_sums(items, np.minimum(items.weight, weight), sums.table, graded, graded_slope)
     for i in items.members[items.starts[level] : items.starts[level + 1]]:
         # No item is compared with itself, where the sigmoid is 1/2.
         ranks[0, i] = 0.5 + value[i]
@@ -526,11 +495,11 @@ def _smooth_ranks(items: _Items, level: int, weight: float, problem: _Problem, r
 
 @_jit
 def _smooth_gradient(
-    items: _Items, level: int, weight: float, problem: _Problem, by_rank: Any, by_graded: Any, g: Any
+    items: _Items, level: int, weight: float, sums: _Sums, by_rank: Any, by_graded: Any, g: Any
 ) -> None:
     n = len(items.x)
     factor = by_rank + by_graded * np.minimum(items.weight, weight)
     value, slope = np.empty(n), np.empty(n)
-    _sigmoid_sums(items, factor, problem.table, value, slope)
+    _sigmoid_sums(items, factor, sums.table, value, slope)
     for i in items.members[items.starts[level] : items.starts[level + 1]]:
-        g[i] += slope[i] / problem.tau
+        g[i] += slope[i] / sums.tau

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from happier.errors import InputError
-from happier.numba_cache import CACHE
+from happier.numba_cache import jit
 
 
 def graded_h_ap(relevances: Any) -> npt.NDArray[np.float64]:
@@ -52,7 +51,7 @@ def graded_h_ap(relevances: Any) -> npt.NDArray[np.float64]:
     return values
 
 
-@numba.njit(cache=CACHE, nogil=True)
+@jit(nogil=True)
 def _graded_h_ap(relevances: Any, values: Any) -> None:
     """Two Fenwick trees over the ranks of the relevances: how many are below, and their sum."""
     queries, items = relevances.shape

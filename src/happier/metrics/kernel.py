@@ -12,20 +12,18 @@ Only the positives are sorted. Negatives are counted between positives:
 4. AP is a plain sum once the positives of a level are in a list of their own: the i-th of them has rank
    ``i`` among them. Each level's list is filtered from the one before. DCG and ASI are sums over ranks too.
 
-All of it is in one file, because numba does not notice when a function of another file changes. Loops are
-written without unpredictable branches: a mispredicted one costs more than the work it saves. Positions are
-unsigned, which avoids the check for negative indices. Sums are float64. Arrays, and scalars of the
-scores' own type, are annotated ``Any``: numba compiles a function for each type that it is called with.
+Loops are written without unpredictable branches: a mispredicted one costs more than the work it saves.
+Positions are unsigned, which avoids the check for negative indices. Sums are float64. Arrays, and scalars of
+the scores' own type, are annotated ``Any``: numba compiles a function for each type that it is called with.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
-from happier.numba_cache import CACHE
+from happier.numba_cache import jit
 
 # Columns of the tally row that `tally_block` writes for each query, before the per-level ones.
 ASI, DCG, HAP, FIRST_MISTAKE, TIED = range(5)
@@ -74,9 +72,9 @@ class _Workspace(NamedTuple):
 
 
 # Divisions are not checked for zero, which would keep them out of vector lanes.
-_jit = numba.njit(cache=CACHE, nogil=True, error_model="numpy")
+_jit = jit(nogil=True, error_model="numpy")
 # Sums of positive terms may be taken in any order: it lets them run in vector lanes.
-_jit_sum = numba.njit(cache=CACHE, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+_jit_sum = jit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 
 
 @_jit
