@@ -74,6 +74,30 @@ def test_severity_adds_up_and_agrees_with_the_evaluation(data, results):
     assert sum(severity["first_mistake"][0][1:]) > sum(severity["first_mistake"][1][1:])
 
 
+def test_names_are_measured_as_evaluate_does(data, world, command):
+    """`happier evaluate --identify` and the report have one computation."""
+    words = ("evaluate", world / "tree.npy", "--manifest", world / "manifest.parquet", "--resamples", 0)
+    asked = json.loads(command(*words, "--identify", "--json", "-").stdout)["identify"][0]
+    told = data["identification"][0]
+    assert len(data["identification"]) == 2
+    assert [one["name"] for one in told["methods"]] == [one["name"] for one in asked["methods"]]
+    for mine, theirs in zip(told["methods"], asked["methods"], strict=True):
+        assert mine["accuracy"] == pytest.approx(theirs["accuracy"], rel=1e-5)
+        assert mine["answers"]["depth"] == pytest.approx(theirs["answers"]["depth"], rel=1e-5)
+    np.testing.assert_allclose(told["curves"], asked["curves"], rtol=1e-5)
+    assert (told["queries"], told["indexed"]) == (asked["queries"], asked["indexed"])
+
+
+def test_names_that_cannot_be_measured_are_left_out(world, runs, tmp_path):
+    table = runs[0].manifest.table.drop_duplicates(list(runs[0].manifest.levels))
+    rows = table.index.to_numpy()
+    alone = replace(runs[0], manifest=runs[0].manifest.take(rows), vectors=runs[0].vectors[rows])
+    report = write_report([alone], tmp_path / "report", options=FAST)
+    assert report.identification == ()
+    assert "each class needs two or more" in report.provenance.settings["Naming images"]
+    assert 'id="naming"' not in (tmp_path / "report" / "index.html").read_text()
+
+
 def test_the_map_groups_what_the_model_groups(data):
     drawn = data["class_map"]
     assert len(drawn["points"]) == 24
@@ -145,7 +169,7 @@ def test_classes_and_their_confusions(data, folder, results):
 def test_every_figure_is_there_in_every_format(folder):
     names = {path.stem for path in (folder / "figures").iterdir()}
     assert names == {
-        "severity", "composition", "precision-recall", "map",
+        "severity", "composition", "precision-recall", "coverage", "map",
         "examples-gain", "examples-typical", "examples-loss",
     }  # fmt: skip
     for name in names:

@@ -122,6 +122,15 @@ def test_plots_can_be_read(visit):
     assert "tree" in readout.inner_text()
 
 
+def test_names_have_a_plot_for_each_level_and_a_row_for_each_method(visit):
+    page = visit()
+    assert page.locator("#naming .plot").count() == 3
+    assert page.locator("#naming tbody").count() == 2
+    assert page.locator("#naming tbody").first.locator("tr.own").inner_text().startswith("down the tree")
+    page.locator("#naming .canvas").first.hover()
+    assert "the surest" in page.locator("#naming .readout").first.inner_text()
+
+
 @pytest.mark.parametrize("width", [390, 768, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_sideways_scrolling(visit, width, scheme):

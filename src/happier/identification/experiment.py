@@ -34,6 +34,7 @@ from happier.taxonomy import UNKNOWN, as_labels, path_codes
 
 __all__ = ["IdentificationFigures", "MethodFigures", "OpenSplit", "measure_identification"]
 
+NEAREST = "nearest neighbour"
 SURE = 0.9
 RIGHT = 0.9
 COVERAGE = np.linspace(0.05, 1, 20)
@@ -256,7 +257,7 @@ class _Experiment:
     def nearest(self) -> Claims:
         nodes = self.tree.nodes[self.neighbours.rows[:, 0], 1:]
         confidence = np.repeat(self.neighbours.scores[:, :1], nodes.shape[1], axis=1)
-        return Claims("nearest neighbour", nodes, confidence, self.truth, probable=False)
+        return Claims(NEAREST, nodes, confidence, self.truth, probable=False)
 
     def majority(self) -> Claims:
         leaves, shares = [], []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from happier.evaluation.table import Metric
+from happier.identification.experiment import NEAREST
 from happier.report.data import PrecisionRecall, Report, TrainingCurve
 
 SIDE = 1000.0
@@ -161,6 +162,48 @@ def curve_plot(report: Report, curve: PrecisionRecall) -> Plot:
         x_positions=tuple(positions),
         x_names=tuple(f"recall {recall:.0%}" for recall in curve.recall),
     )
+
+
+def coverage_plots(report: Report) -> tuple[Plot, ...]:
+    """Per level: accuracy of the names among the surest queries, of every model; of a single one beside that
+    of the nearest neighbour."""
+    found = report.identification
+    if not found:
+        return ()
+    names = coverage_names(report)
+    positions = [SIDE * share for share in found[0].coverage]
+    plots = []
+    for level, title in enumerate(found[0].levels):
+        curves = [one.curves[level] for one in found]
+        if len(found) == 1:
+            curves.append(found[0].nearest_curves[level])
+        shapes = [
+            Shape("line", f"model-{index}", _line(positions, curve), name, curve)
+            for index, (name, curve) in enumerate(zip(names, curves, strict=True))
+        ]
+        ends = ", ".join(f"{shape.label} {shape.y[-1]:.0%}" for shape in shapes)
+        plots.append(
+            Plot(
+                title,
+                f"Share of right names at the level {title} over the share of queries named, the surest first; "
+                f"where all are named: {ends}.",
+                tuple(reversed(shapes)),
+                tuple(Tick(25.0 * step, f"{step / 4:.0%}") for step in range(5)),
+                _percent_ticks(1.0),
+                "queries named, the surest first",
+                "right",
+                x_positions=tuple(positions),
+                x_names=tuple(f"the surest {share:.0%}" for share in found[0].coverage),
+            )
+        )
+    return tuple(plots)
+
+
+def coverage_names(report: Report) -> tuple[str, ...]:
+    """What each line of `coverage_plots` stands for."""
+    if len(report.models) == 1:
+        return report.identification[0].methods[0].name, NEAREST
+    return tuple(model.name for model in report.models)
 
 
 def training_plot(report: Report, curve: TrainingCurve) -> Plot:

@@ -11,7 +11,9 @@ import numpy as np
 from happier.arrays import IntArray
 from happier.evaluation.options import PAPER_RELEVANCE, EvaluationOptions, Ties
 from happier.evaluation.retrieval import curve_of_problem
+from happier.errors import InputError
 from happier.evaluation.table import Metric
+from happier.identification.experiment import IdentificationFigures
 from happier.progress import Status
 from happier.relevance import Relevance
 from happier.report.class_map import class_map
@@ -23,6 +25,7 @@ from happier.report.mistakes import class_rows, severity
 from happier.report.provenance import model, provenance, training_curves
 from happier.runs import Run
 from happier.runs.comparison import Comparison, compare_runs
+from happier.runs.identified import identify_runs
 
 MAX_QUERIES = 5_000
 """Lists and curves use at most this many queries, drawn at random; figures always use all."""
@@ -92,12 +95,15 @@ def collect(runs: Sequence[Run], folder: Path, options: ReportOptions, status: S
     mistakes = severity(evaluated, retrievals)
     curve = _curve(evaluated, queries, options.relevance)
     pictures = Pictures(folder)
+    status("naming images")
+    identification, obstacle = _identification(found, options.seed)
     status("choosing examples")
     answers = 25 if first.depth >= DEEP_TREE else 10
     shown = examples(evaluated, pictures, answers=answers, seed=options.seed)
     status("drawing the map")
     drawn = class_map(evaluated, pictures, seed=options.seed)
     data = _data_set(first)
+    settings = _settings(found, options, len(queries)) | ({"Naming images": obstacle} if obstacle else {})
     return Report(
         title=options.title or _title(found.runs, data),
         data=data,
@@ -109,9 +115,18 @@ def collect(runs: Sequence[Run], folder: Path, options: ReportOptions, status: S
         class_map=drawn,
         examples=shown,
         classes=class_rows(evaluated, retrievals),
+        identification=identification,
         training=training_curves(found.runs),
-        provenance=provenance(found.runs, options.commands, _settings(found, options, len(queries))),
+        provenance=provenance(found.runs, options.commands, settings),
     )
+
+
+def _identification(found: Comparison, seed: int) -> tuple[tuple[IdentificationFigures, ...], str]:
+    """How well each model's vectors name images, or why that cannot be measured."""
+    try:
+        return identify_runs(found, seed=seed), ""
+    except InputError as error:
+        return (), f"not measured: {error}"
 
 
 def _settings(found: Comparison, options: ReportOptions, drawn: int) -> dict[str, str]:

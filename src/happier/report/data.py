@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from happier.evaluation.table import Metric
+from happier.identification.experiment import IdentificationFigures
 from happier.storage.records import to_json, write_json
 
 Reason = Literal["gain", "typical", "loss"]
@@ -199,7 +200,11 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report, of one to four models."""
+    """A whole report, of one to four models.
+
+    Attributes:
+        identification: per model, how well images are named by its vectors; empty where that cannot be measured.
+    """
 
     title: str
     data: DataSet
@@ -211,6 +216,7 @@ class Report:
     class_map: ClassMap | None
     examples: Examples
     classes: tuple[ClassRow, ...]
+    identification: tuple[IdentificationFigures, ...]
     training: tuple[TrainingCurve, ...]
     provenance: Provenance
 

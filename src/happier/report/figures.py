@@ -13,7 +13,15 @@ from matplotlib.figure import Figure
 
 from happier.data.class_path import leaf
 from happier.data.image import read_image
-from happier.report.charts import SIDE, Plot, curve_plot, level_text, mistake_bars, share_plots
+from happier.report.charts import (
+    SIDE,
+    Plot,
+    coverage_plots,
+    curve_plot,
+    level_text,
+    mistake_bars,
+    share_plots,
+)
 from happier.report.class_map_colours import coarse_colours
 from happier.report.data import Example, PrecisionRecall, Report
 from happier.report.level_colours import palette
@@ -63,6 +71,8 @@ def _figures(report: Report, root: Path) -> Iterator[tuple[str, Figure]]:
     yield "composition", _composition(report)
     if report.curve is not None:
         yield "precision-recall", _precision_recall(report, report.curve)
+    if report.identification:
+        yield "coverage", _coverage(report)
     if report.class_map is not None:
         yield "map", _map(report)
     for reason in report.examples.rules:
@@ -72,10 +82,9 @@ def _figures(report: Report, root: Path) -> Iterator[tuple[str, Figure]]:
 
 
 def _model_lines(report: Report) -> list[tuple[str, str]]:
-    """Colour and dashes of each model's line; dashes distinguish further models where colours do not."""
+    """Colour and dashes of the lines of up to four models; dashes distinguish where colours do not."""
     page = palette(report.data.depth).page
-    lines = [(page["accent"], "-"), (page["muted"], "-"), (page["third"], "--"), (page["fourth"], ":")]
-    return lines[: len(report.models)]
+    return [(page["accent"], "-"), (page["muted"], "-"), (page["third"], "--"), (page["fourth"], ":")]
 
 
 def _panels(report: Report, wide: float, high: float, *, sharey: bool = False) -> tuple[Figure, Any]:
@@ -147,16 +156,37 @@ def _level_legend(axes: Any, report: Report, levels: Sequence[int], figure: Figu
 def _precision_recall(report: Report, curve: PrecisionRecall) -> Figure:
     figure = Figure(figsize=(4.2, 3.2), layout="constrained")
     axes = figure.subplots()
-    plot, lines = curve_plot(report, curve), _model_lines(report)
-    for shape in plot.shapes:
-        colour, dashes = lines[shape.number]
-        xs, ys = zip(*shape.points, strict=True)
-        axes.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.8, label=shape.label)
-    _axes_of(axes, plot)
-    axes.grid(axis="y", color="#e4e4ea", linewidth=0.7)
+    _draw_lines(axes, curve_plot(report, curve), report)
     # Drawn back to front, named in the order of the models.
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles[::-1], labels[::-1])
+    return figure
+
+
+def _draw_lines(axes: Any, plot: Plot, report: Report) -> None:
+    lines = _model_lines(report)
+    for shape in plot.shapes:
+        colour, dashes = lines[shape.number]
+        xs, ys = zip(*shape.points, strict=True) if shape.points else ((), ())
+        axes.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.8, label=shape.label)
+    _axes_of(axes, plot)
+    axes.grid(axis="y", color="#e4e4ea", linewidth=0.7)
+
+
+def _coverage(report: Report) -> Figure:
+    """Accuracy of names over the share of queries named, a panel for each level."""
+    plots = coverage_plots(report)
+    columns = min(4, len(plots))
+    rows = -(-len(plots) // columns)
+    figure = Figure(figsize=(2.4 * columns + 0.4, 2.2 * rows + LEGEND), layout="constrained")
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axes, plot in zip(panels.flat, plots, strict=False):
+        _draw_lines(axes, plot, report)
+        axes.set(title=plot.title)
+    for axes in panels.flat[len(plots) :]:
+        axes.set_axis_off()
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=min(4, len(labels)))
     return figure
 
 

@@ -13,8 +13,11 @@ from markupsafe import Markup
 
 from happier.data.class_path import leaf, parents, split, trail
 from happier.evaluation.table import Metric
+from happier.identification.table import COLUMNS, identification_note, identification_rows
 from happier.report.charts import (
     answer_bars,
+    coverage_names,
+    coverage_plots,
     curve_plot,
     level_text,
     mistake_bars,
@@ -77,6 +80,11 @@ def render(report: Report, figures: Sequence[str] = ()) -> str:
         answer_bars=answer_bars(report),
         share_plots=share_plots(report),
         curve=curve_plot(report, report.curve) if report.curve else None,
+        identification_columns=COLUMNS,
+        identification_rows=[identification_rows(one) for one in report.identification],
+        identification_note=identification_note(report.identification[0]) if report.identification else "",
+        coverage_names=coverage_names(report) if report.identification else (),
+        coverage_plots=coverage_plots(report),
         training=[training_plot(report, curve) for curve in report.training],
         whiskers=whiskers(report.metrics),
         coarse_colours=coarse_colours(report.class_map) if report.class_map else [],

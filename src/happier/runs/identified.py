@@ -11,6 +11,9 @@ from happier.runs.run import Run
 
 __all__ = ["identify_run", "identify_runs"]
 
+MOST_QUERIES = 5_000
+"""Of more queries so many are drawn at random; the index stays whole."""
+
 
 def identify_runs(found: Comparison, *, seed: int = 0) -> tuple[IdentificationFigures, ...]:
     """Measure identification by each run's vectors; of several test sets the finest.
@@ -32,6 +35,9 @@ def identify_run(run: Run, test_set: EvaluationSet, *, seed: int = 0) -> Identif
     # Queries that are searched among each other are divided into an index and queries.
     gallery = test_set.gallery if test_set.gallery is not None and not test_set.distractors else None
     split = OpenSplit.draw(labels, queries=test_set.queries, gallery=gallery, seed=seed)
+    if len(split.queries) > MOST_QUERIES:
+        drawn = np.random.default_rng(seed).choice(split.queries, MOST_QUERIES, replace=False)
+        split = OpenSplit(split.index, np.sort(drawn))
     vectors = np.asarray(run.vectors, dtype=np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return measure_identification(
