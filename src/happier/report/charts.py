@@ -165,8 +165,10 @@ def curve_plot(report: Report, curve: PrecisionRecall) -> Plot:
 
 
 def coverage_plots(report: Report) -> tuple[Plot, ...]:
-    """Per level: accuracy of the names among the surest queries, of every model; of a single one beside that
-    of the nearest neighbour."""
+    """Per level: accuracy of the names among the surest queries.
+
+    A line for every model; a single one stands beside the nearest neighbour.
+    """
     found = report.identification
     if not found:
         return ()
@@ -185,7 +187,7 @@ def coverage_plots(report: Report) -> tuple[Plot, ...]:
         plots.append(
             Plot(
                 title,
-                f"Share of right names at the level {title} over the share of queries named, the surest first; "
+                f"Right names at the level {title} over the share of queries named, the surest first; "
                 f"where all are named: {ends}.",
                 tuple(reversed(shapes)),
                 tuple(Tick(25.0 * step, f"{step / 4:.0%}") for step in range(5)),

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from happier.arrays import IntArray
+from happier.errors import InputError
 from happier.evaluation.options import PAPER_RELEVANCE, EvaluationOptions, Ties
 from happier.evaluation.retrieval import curve_of_problem
-from happier.errors import InputError
 from happier.evaluation.table import Metric
 from happier.identification.experiment import IdentificationFigures
 from happier.progress import Status

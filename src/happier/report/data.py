@@ -203,7 +203,7 @@ class Report:
     """A whole report, of one to four models.
 
     Attributes:
-        identification: per model, how well images are named by its vectors; empty where that cannot be measured.
+        identification: per model, how well its vectors name images; empty where that cannot be measured.
     """
 
     title: str
