@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import exit_code, fork
 from typer.testing import CliRunner
 
 from happier.cli import app
@@ -211,10 +212,23 @@ def test_decisions_are_kept_and_replaced(tmp_path):
         Correction("", "a/x", "right"),
         Correction("1.png", "a/x", "right"),
     ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corrections.csv"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".corrections.csv.lock", "corrections.csv"]
     with pytest.raises(OptionError, match="a class is given where the label is wrong, and only there"):
         kept.record(Correction("1.png", "a/x", "wrong"))
     assert len(kept.read()) == 3
+
+
+def test_no_process_loses_the_decisions_of_another(tmp_path):
+    """Several processes of one server keep decisions in one file."""
+    path = tmp_path / "corrections.csv"
+
+    def decide(name):
+        for number in range(15):
+            CorrectionsFile(path).record(Correction(f"{name}{number}", "a", "right"))
+
+    children = [fork(decide, name) for name in "xyz"]
+    assert [exit_code(child) for child in children] == [0, 0, 0]
+    assert len(CorrectionsFile(path).read()) == 45
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from processes import Gate, exit_code, fork, kill_self
 
 from happier.errors import BusyError, DataError
-from happier.storage.lock import LOCK_FILE, locked
+from happier.storage.lock import LOCK_FILE, locked, locked_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 
@@ -208,3 +208,35 @@ def test_a_folder_that_is_removed_while_it_is_locked(tmp_path):
         (tmp_path / "d").rmdir()
     with locked(tmp_path / "d", wait=False):
         assert (tmp_path / "d" / LOCK_FILE).exists()
+
+
+def test_a_file_has_a_lock_of_its_own(tmp_path):
+    """Also by another name, and beside the lock of its folder."""
+    file, link = tmp_path / "table.csv", tmp_path / "link.csv"
+    file.write_text("")
+    link.symlink_to(file)
+    entered, leave = Gate(), Gate()
+
+    def hold():
+        with locked_file(file):
+            entered.open()
+            leave.wait()
+
+    child = fork(hold)
+    entered.wait()
+    with locked(tmp_path, wait=False):
+        pass
+    done = threading.Event()
+
+    def change():
+        with locked_file(link):
+            done.set()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    assert not done.wait(0.3)
+    leave.open()
+    thread.join()
+    assert done.is_set()
+    assert exit_code(child) == 0
+    assert sorted(path.name for path in tmp_path.glob(".*lock")) == [".lock", ".table.csv.lock"]

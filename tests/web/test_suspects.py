@@ -1,6 +1,7 @@
 """Suspects in the explorer: listed, judged with keys, kept in a file that only this server writes."""
 
 import shutil
+import threading
 
 import numpy as np
 import pandas as pd
@@ -73,6 +74,37 @@ def test_the_most_severe_comes_first(mislabelled):
         )
         assert refused.status_code == 422
         assert "only reads" in refused.json()["detail"]
+
+
+def test_the_search_stops_when_nobody_needs_it(mislabelled, monkeypatch):
+    """A thread that is left at the end of the process may abort it; a newer state needs other suspects."""
+    folder, _ = mislabelled
+    found = open_explorer(folder / "shapes.index").suspects
+    first, release = threading.Event(), threading.Event()
+
+    def compare(labelled, *, progress):
+        first.set()
+        release.wait()
+        progress(1, 2)
+        return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(suspect_list, "find_suspects", compare)
+        assert not found.page(None, 0, 9).ready
+        first.wait()
+        found.model.stop.set()
+        release.set()
+        found._thread.join()
+        assert not found._done
+        found.model.stop.clear()
+        release.clear()
+        first.clear()
+        assert not found.page(None, 0, 9).ready, "it starts again where it is needed after all"
+        first.wait()
+        release.set()
+        suspect_list._end(found._stop, found._thread)
+        assert not found._thread.is_alive()
+        assert not found._done
 
 
 def test_decisions_are_kept(mislabelled, tmp_path):

@@ -74,20 +74,30 @@ def _options(
     """Hierarchical image retrieval: train, evaluate, report, search."""
 
 
+# What typer raises for words that it cannot parse; its name differs between versions of typer.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 def main() -> None:
     """Run the command line: an error that a user can cause becomes one line and exit code 2, not a traceback.
 
-    That is every `HappierError`, and every error of the disk (full, read-only, a name too long, a directory
-    in place of a file). Ctrl-C ends quietly with 130, a closed pipe (``| head``) with 1.
+    That is every `HappierError`, a wrong option or argument, and every error of the disk (full, read-only, a
+    name too long, a directory in place of a file). Ctrl-C ends quietly with 130, a closed pipe (``| head``)
+    with 1.
     """
     # A class name may have characters that the terminal's encoding lacks.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
-            app()
+            code = app(standalone_mode=False)
         finally:
             sys.stdout.flush()  # raises here, not at exit, if the disk is full or the pipe closed
+        sys.exit(code)
+    except typer.Abort:
+        sys.exit(130)
+    except _UsageError as error:
+        _explain_usage(error)
     except BrokenPipeError:
         _drop_output()
         sys.exit(1)
@@ -101,6 +111,15 @@ def main() -> None:
         if isinstance(error, OSError) and error.filename is None:
             _drop_output()  # what could not be written may be the output itself
         _fail(f"{f'{named}: ' if named else ''}{fault[0]}; {fault[1]}")
+
+
+def _explain_usage(error: Any) -> None:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        sys.exit(error.exit_code)
+    text = error.format_message().strip().rstrip(".")
+    words = error.ctx.command_path if error.ctx is not None else "happier"
+    _fail(f"{text[:1].lower()}{text[1:]}; see `{words} --help`")
 
 
 def _fail(message: str) -> None:

@@ -22,6 +22,7 @@ from happier.data.class_path import join, split
 from happier.data.class_tree import ClassTree, branches
 from happier.errors import DataError, OptionError, SearchError, did_you_mean
 from happier.storage.atomic import atomic_file
+from happier.storage.lock import locked_file
 from happier.storage.tables import read_csv
 
 __all__ = ["Applied", "Correction", "CorrectionsFile", "apply_corrections"]
@@ -54,7 +55,7 @@ class Correction:
 
 
 class CorrectionsFile:
-    """The owner of a file of corrections: one writer at a time, each change whole or not at all.
+    """The owner of a file of corrections: one writer at a time, of all processes; each change is whole.
 
     Args:
         path: the CSV; it need not exist yet.
@@ -97,7 +98,7 @@ class CorrectionsFile:
             check_correction(correction, "the decision")
         except DataError as error:
             raise OptionError(str(error)) from None
-        with self._writing:
+        with self._writing, locked_file(self.path):
             kept = self.read() if self.path.exists() else []
             kept = [one for one in kept if one.subject != correction.subject]
             kept.append(correction)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from happier.arrays import Float32Array, IntArray
+from happier.progress import Progress
 from happier.search.engine import SearchScope
 from happier.search.exact import scan
 from happier.taxonomy import UNKNOWN
@@ -47,12 +48,13 @@ class Neighbours:
     weights: FloatArray
 
 
-def find_neighbours(vectors: Float32Array, *, k: int) -> Neighbours:
+def find_neighbours(vectors: Float32Array, *, k: int, progress: Progress | None = None) -> Neighbours:
     """The k nearest other images of each, by exact search; fewer where there are fewer.
 
     Args:
         vectors: unit vectors ``[N, D]``, two or more.
         k: how many.
+        progress: called with the images compared and their number.
     """
     k = min(k, len(vectors) - 1)
     rows = np.empty((len(vectors), k), dtype=np.int64)
@@ -65,6 +67,8 @@ def find_neighbours(vectors: Float32Array, *, k: int) -> Neighbours:
         # Where copies crowd an image out of its own first results, the last result is dropped instead.
         other[other.all(axis=1), -1] = False
         rows[own], scores[own] = found[other].reshape(-1, k), similar[other].reshape(-1, k)
+        if progress is not None:
+            progress(start + len(own), len(vectors))
     return Neighbours(rows, scores, _weights(scores))
 
 

@@ -23,6 +23,7 @@ from happier.curation.labelled_vectors import LabelledVectors
 from happier.curation.neighbour_votes import Neighbours, contradictions, find_neighbours
 from happier.data.taxonomies.clusters import class_means
 from happier.errors import InputError, OptionError
+from happier.progress import Progress
 from happier.storage.atomic import atomic_file
 from happier.storage.tables import write_parquet
 from happier.taxonomy import UNKNOWN, shared_levels
@@ -81,12 +82,13 @@ class _Catalogue:
         return known - int(shared_levels(self.labels[[one]], self.labels[[other]])[0, 0])
 
 
-def find_suspects(found: LabelledVectors, *, k: int = 50) -> list[Suspect]:
+def find_suspects(found: LabelledVectors, *, k: int = 50, progress: Progress | None = None) -> list[Suspect]:
     """Everything that is probably wrong with the labels, by severity in the tree, then by confidence.
 
     Args:
         found: unit vectors and labels; images without any label are left out.
         k: neighbours that vote on each image.
+        progress: called with the images compared and their number; what it raises ends the search.
 
     Raises:
         InputError: fewer than two labelled images, or a single class.
@@ -102,7 +104,7 @@ def find_suspects(found: LabelledVectors, *, k: int = 50) -> list[Suspect]:
     if max(int(column.max()) for column in labels.T) < 1:
         raise InputError("all images are of one class: a wrong label needs another to be confused with")
     ids = [str(one) for one in found.manifest.ids()]
-    neighbours = find_neighbours(found.vectors, k=k)
+    neighbours = find_neighbours(found.vectors, k=k, progress=progress)
     catalogue = _Catalogue(found, neighbours, labels, ids, found.manifest.class_paths())
     suspects = [
         *_labels(catalogue),

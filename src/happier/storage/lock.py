@@ -1,8 +1,8 @@
 """One writer at a time for everything on disk that changes.
 
-A lock is a file ``.lock`` inside the directory that it guards. The system releases it when its process ends,
-however that ends; the file itself stays and says who held it last. Readers take no lock: writers never change
-a file that a reader may have open.
+A lock is a file ``.lock`` inside the directory that it guards, or ``.NAME.lock`` beside a single file. The
+system releases it when its process ends, however that ends; the file itself stays and says who held it last.
+Readers take no lock: writers never change a file that a reader may have open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from happier.errors import BusyError
 from happier.storage.atomic import LOCK_FILE, make_folder
 from happier.storage.disk_errors import disk_errors
 
-__all__ = ["LOCK_FILE", "locked"]
+__all__ = ["LOCK_FILE", "locked", "locked_file"]
 
 log = logging.getLogger(__name__)
 
@@ -71,17 +71,39 @@ def locked(directory: Path | str, *, wait: bool = True) -> Iterator[None]:
     directory = Path(directory)
     with disk_errors(directory):
         make_folder(directory)
-        path = directory.resolve() / LOCK_FILE
+        lock = directory.resolve() / LOCK_FILE
+    with _holding(lock, directory, wait=wait):
+        yield
+
+
+@contextmanager
+def locked_file(path: Path | str) -> Iterator[None]:
+    """Hold the lock of one file that is read, changed and written back; waits for another writer.
+
+    Raises:
+        DataError: the lock cannot be written there.
+    """
+    path = Path(path)
+    with disk_errors(path):
+        target = path.resolve()
+        make_folder(target.parent)
+    with _holding(target.with_name(f".{target.name}{LOCK_FILE}"), path, wait=True):
+        yield
+
+
+@contextmanager
+def _holding(path: Path, target: Path, *, wait: bool) -> Iterator[None]:
+    with disk_errors(target):
         with _registry:
             held = _held.setdefault(path, _Held(path))
         if not held.threads.acquire(blocking=False):
             if not wait:
-                raise BusyError(f"{directory} is being changed by another thread of this process")
-            log.warning("waiting for another thread, which is changing %s", directory)
+                raise BusyError(f"{target} is being changed by another thread of this process")
+            log.warning("waiting for another thread, which is changing %s", target)
             held.threads.acquire()
         try:
             if held.depth == 0:
-                _acquire(held.file, directory, path, wait=wait)
+                _acquire(held.file, target, path, wait=wait)
             held.depth += 1
         except BaseException:
             held.threads.release()
@@ -96,16 +118,14 @@ def locked(directory: Path | str, *, wait: bool = True) -> Iterator[None]:
             held.threads.release()
 
 
-def _acquire(lock: FileLock, directory: Path, path: Path, *, wait: bool) -> None:
+def _acquire(lock: FileLock, target: Path, path: Path, *, wait: bool) -> None:
     try:
         lock.acquire(timeout=0)
     except Timeout:
         owner = _owner(path)
         if not wait:
-            raise BusyError(
-                f"{directory} is being changed by {owner}; try again when it has finished"
-            ) from None
-        log.warning("waiting for %s, which is changing %s", owner, directory)
+            raise BusyError(f"{target} is being changed by {owner}; try again when it has finished") from None
+        log.warning("waiting for %s, which is changing %s", owner, target)
         lock.acquire(poll_interval=0.05)
     # Only a courtesy to those who wait: on a full disk the lock holds all the same.
     with suppress(OSError):

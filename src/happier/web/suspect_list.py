@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,12 @@ from happier.web.indexed_model import IndexedModel
 
 MOST_IMAGES = 100_000
 """Of an index whose suspects are found while the page waits: every image is compared with every other."""
+# How long the end of the process waits for a block of comparisons.
+STOP_SECONDS = 10.0
+
+
+class _StoppedError(Exception):
+    """Nobody needs the suspects any more."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,8 @@ class SuspectList:
         self._model, self._corrections = model, corrections
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._done = False
         self._found: list[Suspect] = []
         self._problem: InputError | None = None
 
@@ -101,13 +110,22 @@ class SuspectList:
 
     def _is_done(self) -> bool:
         with self._lock:
-            if self._thread is None:
-                # A daemon: shutdown does not wait for it, and it changes nothing on disk.
+            if self._thread is None or not (self._done or self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._find, name="happier-suspects", daemon=True)
                 self._thread.start()
+                weakref.finalize(self, _end, self._stop, self._thread)
             # Small catalogues are done before the page would ask again.
             self._thread.join(0.2)
-            return not self._thread.is_alive()
+            return self._done
+
+    def _go_on(self, compared: int, total: int) -> None:  # noqa: ARG002
+        """Called after each block of comparisons.
+
+        Raises:
+            _StoppedError: the process ends, or a newer state of the index is shown.
+        """
+        if self._stop.is_set() or self._model.stop.is_set():
+            raise _StoppedError
 
     def _find(self) -> None:
         index = self._model.index
@@ -117,6 +135,17 @@ class SuspectList:
                     f"the page finds suspects among at most {MOST_IMAGES:,} images, the index has "
                     f"{len(index):,}: use `happier data suspects`"
                 )
-            self._found = find_suspects(LabelledVectors(np.asarray(index.vectors), index.items))
+            vectors = LabelledVectors(np.asarray(index.vectors), index.items)
+            self._found = find_suspects(vectors, progress=self._go_on)
         except InputError as error:
             self._problem = error
+        except _StoppedError:
+            return
+        self._done = True
+
+
+def _end(stop: threading.Event, thread: threading.Thread) -> None:
+    """Stop the thread and wait for it: one that computes while the interpreter ends can abort the process."""
+    stop.set()
+    if thread is not threading.current_thread():
+        thread.join(STOP_SECONDS)

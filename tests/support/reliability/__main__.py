@@ -28,7 +28,7 @@ MOST_STATES = 60
 # A few of each kind, the ones that have most to lose: what `make test` runs.
 QUICK = {
     "crash": ("import", "embed over another", "evaluate", "index --add, flat", "index --overwrite, hnsw"),
-    "pairs": ("manifest", "index, flat"),
+    "pairs": ("manifest", "index, flat", "corrections"),
     "damage": ("embeddings", "index, flat"),
     "full": ("embed", "unindex, flat"),
     "small": ("embed",),
@@ -93,15 +93,13 @@ def jobs(workshop: Workshop, kind: str, most: int | None) -> Iterator[tuple[str,
             limit = min(most or 1000, LIMITS.get(one.name, MOST_STATES))
             yield one.name, partial(crash.sweep, workshop, one, limit=limit)
     elif kind == "pairs":
-        points = 1 if most else 3
         for name, group in pairs.sets(workshop).items():
-            some = group if most is None else group[: max(2, round(most**0.5))]
-            yield name, partial(pairs.meet, workshop, name, some, points=points)
-        yield "run in training", partial(pairs.meet_while_training, workshop, points=points)
+            yield name, partial(pairs.meet, workshop, name, group, most=most)
+        yield "run in training", partial(pairs.meet_while_training, workshop, most=most)
     elif kind == "damage":
         for thing in damage.things(workshop):
             # A fit has all the others' files, too.
-            number = 150 if thing.name == "fit" and most is None else most
+            number = min(most or 150, 150) if thing.name == "fit" else most
             yield thing.name, partial(damage.spoil, workshop, thing, most=number)
 
 

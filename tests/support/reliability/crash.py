@@ -86,6 +86,17 @@ def _field(text: str, name: str) -> str:
     return found[1]
 
 
+def changes(workshop: Workshop, operation: Operation) -> list[Call]:
+    """Every change that an operation makes; found once."""
+    key = (operation.name, operation.before)
+    if key not in workshop.changes:
+        calls: list[Call] = []
+        workshop.box.put(workshop.before(operation))
+        traced(workshop.box, operation.words, calls.append)
+        workshop.changes[key] = calls
+    return workshop.changes[key]
+
+
 def sweep(workshop: Workshop, operation: Operation, *, limit: int | None = None) -> Sweep:
     """Kill an operation at each of its changes; afterwards look, and run the command again.
 
@@ -99,6 +110,8 @@ def sweep(workshop: Workshop, operation: Operation, *, limit: int | None = None)
     expected = Expected.of(workshop, operation)
     box.put(before)
     outcome, seen = snapshots(box, operation.words)
+    calls = {call.number: call for call, _ in seen}
+    workshop.changes[(operation.name, operation.before)] = list(calls.values())
     if outcome.code:
         result.faults.append(f"fails without a kill: {outcome.fault or outcome.last_line}")
         return result
@@ -135,7 +148,14 @@ class Expected:
 
     @classmethod
     def of(cls, workshop: Workshop, operation: Operation) -> Expected:
-        """From a run without a kill, and a second one after it."""
+        """From a run without a kill, and a second one after it; made once."""
+        key = (operation.name, operation.before)
+        if key not in workshop.expected:
+            workshop.expected[key] = cls._found(workshop, operation)
+        return workshop.expected[key]
+
+    @classmethod
+    def _found(cls, workshop: Workshop, operation: Operation) -> Expected:
         box, before = workshop.box, workshop.before(operation)
         box.put(before)
         old = box.call(operation.observe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from reliability.box import Outcome
+from reliability.box import Outcome, name_of
 from reliability.operations import Operation, Workshop
+from reliability.served import TOKENS, copy, show_features, show_thumbnails, show_tokens, write_text
 
 FLIPS = 20
 
@@ -25,17 +27,21 @@ class Damage:
     Attributes:
         thing: what was damaged.
         files: how many files it has.
-        damages: how many damages were tried.
+        possible: how many damages there are.
+        damages: how many were tried.
         refused: after how many the command refused in one line.
         unharmed: after how many it gave the same answer as before.
+        edited: after how many a file that people write by hand was still a valid one, with another content.
         faults: what went wrong, one line each.
     """
 
     thing: str
     files: int = 0
+    possible: int = 0
     damages: int = 0
     refused: int = 0
     unharmed: int = 0
+    edited: int = 0
     faults: list[str] = field(default_factory=list)
 
 
@@ -47,6 +53,7 @@ class Thing:
         folder: in the box; or one file.
         before: commands that make it.
         readers: commands whose output must not change; numbers of JSON only where ``figures``.
+        by_hand: people write it with an editor, so that it has no checksum.
     """
 
     name: str
@@ -54,6 +61,7 @@ class Thing:
     before: tuple[tuple[object, ...], ...]
     readers: tuple[tuple[object, ...], ...]
     figures: bool = False
+    by_hand: bool = False
 
 
 def things(workshop: Workshop) -> list[Thing]:
@@ -84,8 +92,47 @@ def things(workshop: Workshop) -> list[Thing]:
     for engine in ("flat", "hnsw", "milvus"):
         built = have[f"unindex, {engine}"].before
         search = ("search", here / "index", image, "--json", "-k", 5)
-        found.append(Thing(f"index, {engine}", "index", built, (search,)))
-    return found
+        identify = ("identify", here / "index", image, "--json")
+        found.append(Thing(f"index, {engine}", "index", built, (search, identify)))
+    return found + _served(workshop)
+
+
+def _served(workshop: Workshop) -> list[Thing]:
+    """What servers and people write."""
+    here, have = workshop.box.path, workshop.operations
+    decide, apply, features = have["decide"], have["apply"], have["features"]
+    thumbnails = (show_thumbnails, here / "thumbnails.sqlite", workshop.images, "?_3_0.png")
+    taxonomy = have["taxonomy"]
+    tree = (*taxonomy.words[:3], here / "tree.csv", *taxonomy.words[4:], "--json")
+    table = (copy, workshop.box.root / "tree.csv", here / "tree.csv")
+    csv = have["import CSV"].words
+    tokens = here / "tokens.toml"
+    written = (write_text, tokens, TOKENS)
+    return [
+        Thing(
+            "features",
+            "features",
+            (*features.before, features.words),
+            ((show_features, here / "features"),),
+        ),
+        Thing(
+            "corrections",
+            "corrections.csv",
+            (*decide.before, decide.words),
+            ((*apply.words, "--json"),),
+            by_hand=True,
+        ),
+        Thing("tokens", "tokens.toml", (written,), ((show_tokens, tokens),), by_hand=True),
+        Thing("thumbnails", "thumbnails.sqlite", (thumbnails,), (thumbnails,)),
+        Thing("table of a taxonomy", "tree.csv", (taxonomy.before[0], table), (tree,), by_hand=True),
+        Thing(
+            "manifest, CSV",
+            "out.csv",
+            (csv,),
+            (("data", "split", here / "out.csv", "--json"),),
+            by_hand=True,
+        ),
+    ]
 
 
 def spoil(workshop: Workshop, thing: Thing, *, most: int | None = None, flips: int = FLIPS) -> Damage:
@@ -105,9 +152,8 @@ def spoil(workshop: Workshop, thing: Thing, *, most: int | None = None, flips: i
     files = [path for path in sorted(_files(box.path / thing.folder)) if not path.name.endswith("lock")]
     result.files = len(files)
     tried = [(path, damage) for path in files for damage in damages(path.stat().st_size, flips)]
-    # A step that shares no factor with the number of kinds: each file gets another few of them.
-    step = 1 if most is None else max(1, len(tried) // most) | 1
-    for path, (what, apply) in tried[::step]:
+    result.possible = len(tried)
+    for path, (what, apply) in _spread(tried, most):
         box.put(before)
         apply(path)
         result.damages += 1
@@ -125,11 +171,22 @@ def spoil(workshop: Workshop, thing: Thing, *, most: int | None = None, flips: i
             elif _answer(outcome, figures=thing.figures) == answer:
                 result.unharmed += 1
                 continue
+            elif thing.by_hand and outcome.code == 0:
+                result.edited += 1
+                continue
             else:
                 fault = "another answer"
             name = path.relative_to(box.path)
-            result.faults.append(f"{name}: {what}; {' '.join(map(str, reader[:1]))}: {fault}")
+            result.faults.append(f"{name}: {what}; {name_of(reader)}: {fault}")
     return result
+
+
+def _spread(tried: list[Any], most: int | None) -> list[Any]:
+    """About so many of them, with a step that shares no factor with the kinds: each file gets other kinds."""
+    step = 1 if most is None else max(1, len(tried) // most) | 1
+    while math.gcd(step, FLIPS + 9) > 1 and step > 1:
+        step += 2
+    return tried[::step]
 
 
 def _files(place: Path) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from reliability.crash import Expected, traced
+from reliability.crash import Expected, changes, traced
 from reliability.operations import Operation, Workshop
 from reliability.tracing import Call
 
@@ -50,9 +50,7 @@ def fill(workshop: Workshop, operation: Operation, *, points: int = 5) -> Full:
     """Let the disk be full from some moment on; with space again, the command is repeated."""
     box, result = workshop.box, Full(operation.name)
     expected = Expected.of(workshop, operation)
-    calls: list[Call] = []
-    box.put(workshop.before(operation))
-    traced(box, operation.words, calls.append)
+    calls = changes(workshop, operation)
     needing = [call.number for call in calls if call.name in NEED_SPACE]
     places = {needing[round(part * (len(needing) - 1) / max(1, points - 1))] for part in range(points)}
     cases = [(place, errno.ENOSPC) for place in sorted(places)] + [(1, errno.EROFS)]

@@ -14,6 +14,13 @@ from typing import Any
 import numpy as np
 
 from reliability.box import Box, Snapshot
+from reliability.served import (
+    add_over_network,
+    check_and_fix,
+    copy,
+    decide,
+    show_thumbnails,
+)
 
 # Imported once in the process that forks; nothing of it may start a thread when it is imported.
 IMPORTS = (
@@ -29,10 +36,13 @@ IMPORTS = (
     "happier.evaluation.terminal",
     "happier.report",
     "happier.conf",
+    "happier.curation.suspects",
+    "happier.curation.taxonomy",
     "happier.runs",
     "happier.search",
     "happier.training.compose",
     "happier.training.loop",
+    "happier.web.explorer",
     "matplotlib.pyplot",
     "milvus_lite.server_manager",
     "networkx",
@@ -60,7 +70,7 @@ class Operation:
 
     Attributes:
         name: as the documentation calls it.
-        words: the command.
+        words: the command; or a function and its arguments.
         before: commands that make what it starts from.
         observe: what a user can see of the target, as JSON; run in a fork.
         again: what to run after a crash, by default the same command.
@@ -105,6 +115,7 @@ class Workshop:
         self.cache: dict[tuple[tuple[object, ...], ...], Snapshot] = {}
         self.turns: dict[Any, Any] = {}
         self.changes: dict[Any, Any] = {}
+        self.expected: dict[Any, Any] = {}
         self._make_images()
         self._register_source()
         self.operations = {operation.name: operation for operation in self._operations()}
@@ -136,6 +147,12 @@ class Workshop:
             (self.box.root / "table.csv").write_text("\n".join(lines))
             rows = Manifest.read(self.images / "manifest.parquet")
             rows.take(np.flatnonzero(rows.table["item"] != "i0")).write(self.images / "fewer.parquet")
+            table = rows.table.assign(path=[str(self.images / name) for name in rows.table["path"]])
+            table.loc[3, "path"] = "gone.png"
+            Manifest(table, levels=rows.levels, root=self.images).write(self.images / "faulty.parquet")
+            for name, groups in (("tree.csv", "aabb"), ("other_tree.csv", "abab")):
+                lines = [f"i{item},{group}" for item, group in enumerate(groups)]
+                (self.box.root / name).write_text("\n".join(["item,group", *lines]))
 
         outcome = self.box.fork(make)
         assert outcome.code == 0, outcome.err
@@ -148,7 +165,84 @@ class Workshop:
         )
 
     def _operations(self) -> list[Operation]:
-        return [*self._data(), *self._training(), *self._using(), *self._indexing(), *self._fitting()]
+        return [
+            *self._data(),
+            *self._labels(),
+            *self._training(),
+            *self._using(),
+            *self._indexing(),
+            *self._fitting(),
+            *self._serving(),
+        ]
+
+    def decision(self, kind: int, class_path: str) -> tuple[object, ...]:
+        """A decision about an image of a kind: its class is another."""
+        label = f"k{kind}/i3"
+        return (decide, self.box.path / "corrections.csv", f"{kind}_3_0.png", label, class_path)
+
+    def _labels(self) -> list[Operation]:
+        here, out = self.box.path, self.box.path / "out.parquet"
+        table = self.box.root / "table.csv"
+        flat = ("data", "import", "csv", table, "-o", out, "--levels", "item", "--root", self.images)
+        tree, trees = here / "tree.parquet", ("data", "taxonomy", out)
+        from_table = ("--from", "table", "-o", tree)
+        applied = here / "applied.parquet"
+        apply = ("data", "apply", self.images / "manifest.parquet", here / "corrections.csv", "-o", applied)
+        faulty = here / "faulty.parquet"
+        return [
+            Operation(
+                "taxonomy",
+                (*trees, self.box.root / "tree.csv", *from_table),
+                lambda: manifest(tree),
+                (flat, (*trees, self.box.root / "other_tree.csv", *from_table)),
+            ),
+            Operation(
+                "apply",
+                apply,
+                lambda: manifest(applied),
+                (self.decision(0, "k1/i3"), apply, self.decision(1, "k2")),
+                target="corrections",
+            ),
+            Operation(
+                "check --fix",
+                (check_and_fix, faulty),
+                lambda: manifest(here / "faulty.fixed.parquet"),
+                ((copy, self.images / "faulty.parquet", faulty),),
+            ),
+            Operation(
+                "tree --html",
+                ("data", "tree", self.images / "manifest.parquet", "--html", here / "tree.html"),
+                lambda: written(here / "tree.html"),
+            ),
+        ]
+
+    def _serving(self) -> list[Operation]:
+        here = self.box.path
+        corrections, thumbnails = here / "corrections.csv", here / "thumbnails.sqlite"
+        built = (self.train_words(), self._build_words("flat", "test"))
+        return [
+            Operation(
+                "decide",
+                self.decision(1, "k2"),
+                lambda: written(corrections),
+                (self.decision(0, "k1/i3"),),
+                target="corrections",
+            ),
+            Operation(
+                "thumbnails",
+                (show_thumbnails, thumbnails, self.images, "0_3_*.png"),
+                lambda: "a cache",
+                ((show_thumbnails, thumbnails, self.images, "1_3_*.png"),),
+                target="thumbnails",
+            ),
+            Operation(
+                "add over the network",
+                (add_over_network, here / "index", here / "added", self.images / "0_0_0.png", "k0/i0"),
+                lambda: indexed(here / "index"),
+                built,
+                target="index flat",
+            ),
+        ]
 
     def fit_words(self, table: str) -> tuple[object, ...]:
         """``happier fit`` of a manifest, with a tiny network."""
@@ -237,7 +331,22 @@ class Workshop:
         embed = ("embed", run, items, "-o", here / "embeddings", "--split")
         report = ("report", run, "-o", here / "report", "--no-figures", "--resamples", 10, "--title")
         evaluate = ("evaluate", run, "--resamples", 0)
+        suspects = here / "suspects.csv"
         return [
+            Operation(
+                "features",
+                ("embed", run, items, "-o", here / "features", "--features", "--split", "test"),
+                lambda: features(here / "features"),
+                trained_run,
+                target="features",
+            ),
+            Operation(
+                "suspects",
+                ("data", "suspects", run, "-k", 3, "-o", suspects),
+                lambda: written(suspects),
+                trained_run,
+                target="run",
+            ),
             Operation(
                 "embed", (*embed, "test"), lambda: embeddings(here / "embeddings"), trained_run, target="run"
             ),
@@ -281,13 +390,18 @@ class Workshop:
             ),
         ]
 
+    def _build_words(self, engine: str, *split: str) -> tuple[object, ...]:
+        here, items = self.box.path, self.images / "manifest.parquet"
+        uri = ("--uri", here / "catalogue.db") if engine == "milvus" else ()
+        build = ("index", here / "run", items, "-o", here / "index", "--engine", engine, *uri)
+        return (*build, "--split", *split)
+
     def _indexing(self) -> list[Operation]:
         here, items = self.box.path, self.images / "manifest.parquet"
         run, index = here / "run", here / "index"
         found = []
         for engine in ("flat", "hnsw", "milvus"):
-            uri = ("--uri", here / "catalogue.db") if engine == "milvus" else ()
-            build = ("index", run, items, "-o", index, "--engine", engine, *uri, "--split")
+            build = self._build_words(engine)
             first = (self.train_words(), (*build, "test"))
             target = f"index {engine}"
             found += [
@@ -373,6 +487,16 @@ def embeddings(folder: Path) -> Any:
     return [len(found.vectors), digest(np.asarray(found.vectors).tobytes(), found.manifest.table.to_csv())]
 
 
+def features(folder: Path) -> Any:
+    from happier.vectors.store import VectorStore
+
+    store = VectorStore(folder, "features")
+    if not store.exists():
+        return "absent"
+    found = store.read()
+    return [len(found.vectors), digest(np.asarray(found.vectors).tobytes(), found.manifest.table.to_csv())]
+
+
 def figures(run: Path) -> Any:
     from happier.evaluation.options import EvaluationOptions
     from happier.runs import read_run
@@ -427,5 +551,6 @@ def indexed(folder: Path) -> Any:
     rows = sorted((item, digest(vectors[row].tobytes())) for row, item in enumerate(index.ids))
     hits = {item: index.search_id(item, k=3)[0].id for item, _ in rows[:4]}
     classes = digest(sorted(zip(index.ids, index.class_paths, strict=True)))
+    calibration = index.head.calibration
     index.close()
-    return [len(rows), digest(rows), classes, hits]
+    return [len(rows), digest(rows), classes, hits, digest(calibration)]

@@ -57,7 +57,7 @@ def render(results: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 def _totals(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     def total(kind: str, field: str) -> int:
-        return sum(one[field] for one in results.get(kind, {}).values())
+        return sum(one.get(field, 0) for one in results.get(kind, {}).values())
 
     faults = [fault for kind in results.values() for one in kind.values() for fault in one["faults"]]
     tracebacks = sum("traceback" in fault or "signal" in fault for fault in faults)
@@ -65,10 +65,13 @@ def _totals(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     rows = [
         ("operations stopped at every change", len(results.get("crash", {})), ""),
         ("states of the disk recorded there", total("crash", "points"), ""),
+        ("of those, different", total("crash", "states"), ""),
         ("of those, opened and continued from", total("crash", "checked"), ""),
-        ("ordered pairs of commands on one target", total("pairs", "pairs"), ""),
+        ("ordered pairs of commands on one target", total("pairs", "possible"), ""),
+        ("of those, tried", total("pairs", "pairs"), ""),
         ("times that one command was started inside another", total("pairs", "meetings"), ""),
-        ("damaged files tested", total("damage", "damages"), ""),
+        ("damages of files", total("damage", "possible"), ""),
+        ("of those, tried", total("damage", "damages"), ""),
         ("commands on a full or read-only disk", total("full", "tries") + total("small", "tries"), ""),
         ("**lost or wrong**", len(faults) - tracebacks - leftovers, ""),
         ("**tracebacks and crashes**", tracebacks, ""),
@@ -82,10 +85,14 @@ def _table(results: dict[str, dict[str, Any]], columns: dict[str, str]) -> str:
     line = "|---|" + "---:|" * len(columns) + "\n"
     rows = ""
     for values in results.values():
-        cells = [f"{values[name]:,}" if isinstance(values[name], int) else values[name] for name in columns]
+        cells = [_cell(values.get(name, "")) for name in columns]
         rows += "| " + " | ".join([*cells, str(len(values["faults"]))]) + " |\n"
     listed = "".join(f"- {name}: {fault}\n" for name, values in results.items() for fault in values["faults"])
     return head + line + rows + (f"\nFaults:\n\n{listed}" if listed else "") + "\n"
+
+
+def _cell(value: int | str) -> str:
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _crash(results: dict[str, dict[str, dict[str, Any]]]) -> str:
@@ -118,9 +125,16 @@ Every command that writes together with every other on the same target, and with
 The first is paused at several points up to its last rename; the second is started there, and the first
 continues when the second has ended or reports that it waits. The outcome, including everything that both
 print, must be that of running them in sequence, or one of them refuses in one line with exit code 2.
+Where fewer pairs were tried than there are, each command is the first of some and the second of others.
 
 """
-    columns = {"target": "target", "pairs": "pairs", "meetings": "meetings", "refused": "one refused"}
+    columns = {
+        "target": "target",
+        "possible": "pairs",
+        "pairs": "tried",
+        "meetings": "meetings",
+        "refused": "one refused",
+    }
     return text + _table(results.get("pairs", {}), columns)
 
 
@@ -131,15 +145,18 @@ def _damage(results: dict[str, dict[str, dict[str, Any]]]) -> str:
 Every file is emptied, cut in half, cut by a byte, replaced by text, by other JSON, by an array, by a
 directory, by a pipe, removed, and has one bit flipped at each of 20 places. A command that reads it
 then refuses in one line with exit code 2, or gives the same answer as before (the file does not matter
-to it, or was regenerated).
+to it, or was regenerated). What people write with an editor (CSV, tokens) has no checksum: there a
+changed letter may make another valid file, which is counted separately.
 
 """
     columns = {
         "thing": "what",
         "files": "files",
-        "damages": "damages",
+        "possible": "damages",
+        "damages": "tried",
         "refused": "refused",
         "unharmed": "same answer",
+        "edited": "valid, edited",
     }
     return text + _table(results.get("damage", {}), columns)
 

@@ -9,12 +9,14 @@ from itertools import product
 from typing import Any
 
 from reliability.box import Outcome, Started, run_words, value_or_error
-from reliability.crash import TURNS, traced
+from reliability.crash import TURNS, changes, traced
 from reliability.operations import Operation, Workshop
 from reliability.tracing import Call
 
 # A second command that neither ends nor says that it waits goes on beside the first after so many seconds.
 PATIENCE = 30
+# At so many places inside the first command the second is started.
+POINTS = 3
 
 
 @dataclass
@@ -23,13 +25,15 @@ class Pairs:
 
     Attributes:
         target: what both change.
-        pairs: ordered pairs.
+        possible: ordered pairs that there are.
+        pairs: those that were tried.
         meetings: how often one was started inside the other.
         refused: in how many of them one refused.
         faults: what went wrong, one line each.
     """
 
     target: str
+    possible: int = 0
     pairs: int = 0
     meetings: int = 0
     refused: int = 0
@@ -59,7 +63,24 @@ def sets(workshop: Workshop) -> dict[str, list[Operation]]:
         _from(have["report"], trained),
         have["export"],
         _from(have["index build, flat"], trained),
+        have["suspects"],
+        Operation("train further", workshop.train_words(epochs=3), have["train"].observe, trained),
     ]
+    others = (*have["features"].words[:-1], "train")
+    grouped["features"] = [
+        have["features"],
+        Operation("features of others", others, have["features"].observe, trained),
+    ]
+    decide, apply = have["decide"], have["apply"]
+    grouped["corrections"] = [
+        _from(decide, apply.before),
+        Operation("decide another", workshop.decision(2, "k3/i3"), decide.observe, apply.before),
+        Operation("decide otherwise", workshop.decision(1, "k0"), decide.observe, apply.before),
+        apply,
+    ]
+    shown = have["thumbnails"]
+    more = (*shown.words[:-1], "?_3_1.png")
+    grouped["thumbnails"] = [shown, Operation("other thumbnails", more, shown.observe, shown.before)]
     fit = have["fit"]
     grouped["fit"] = [fit, Operation("fit of others", fit.before[-1], fit.observe, fit.before)]
     for engine in ("flat", "hnsw", "milvus"):
@@ -70,6 +91,7 @@ def sets(workshop: Workshop) -> dict[str, list[Operation]]:
             have[f"index --overwrite, {engine}"],
             _from(have[f"index build, {engine}"], first),
         ]
+    grouped["index, flat"].append(have["add over the network"])
     return grouped
 
 
@@ -77,23 +99,30 @@ def _from(operation: Operation, before: tuple[tuple[object, ...], ...]) -> Opera
     return Operation(operation.name, operation.words, operation.observe, before)
 
 
-def meet(workshop: Workshop, target: str, operations: list[Operation], *, points: int = 3) -> Pairs:
+def meet(workshop: Workshop, target: str, operations: list[Operation], *, most: int | None = None) -> Pairs:
     """Every operation beside every other and beside itself, both orders.
 
     Args:
         workshop: where.
         target: its name.
         operations: all from one state.
-        points: at how many places inside the first the second is started.
+        most: about so many meetings, each operation being the first and the second in some; None for all:
+            every pair, and `POINTS` places inside the first at which the second is started.
     """
-    result = Pairs(target)
-    for first, second in product(operations, repeat=2):
+    size = len(operations)
+    result = Pairs(target, possible=size**2)
+    shifts = range(size) if most is None else range(1, 1 + min(size, max(1, round(most / size))))
+    for shift, start in product(shifts, range(size)):
+        first, second = operations[start], operations[(start + shift) % size]
         result.pairs += 1
-        _meet(workshop, first, second, points, result)
+        places = _places(workshop, first)
+        if most is not None:
+            places = places[(start + shift) % len(places) :][:1] if places else []
+        _meet(workshop, first, second, places, result)
     return result
 
 
-def meet_while_training(workshop: Workshop, *, points: int = 3) -> Pairs:
+def meet_while_training(workshop: Workshop, *, most: int | None = None) -> Pairs:
     """A training run beside a second one of the same run, and beside every command that reads it."""
     have, result = workshop.operations, Pairs("run in training")
     train = have["train"]
@@ -101,9 +130,11 @@ def meet_while_training(workshop: Workshop, *, points: int = 3) -> Pairs:
     workshop.box.run(*train.words)
     end = workshop.box.call(train.observe)
     names = ("train", "embed", "evaluate", "report", "export", "index build, flat")
-    for second in (_from(have[name], ()) for name in names):
+    result.possible = len(names)
+    places = _places(workshop, train)
+    for number, second in enumerate(_from(have[name], ()) for name in names[:most]):
         result.pairs += 1
-        for place in _places(workshop, train, points):
+        for place in places if most is None else [places[number % len(places)]]:
             result.meetings += 1
             workshop.box.put(workshop.before(train))
             one, two = together(workshop, train, second, place)
@@ -118,9 +149,9 @@ def meet_while_training(workshop: Workshop, *, points: int = 3) -> Pairs:
     return result
 
 
-def _meet(workshop: Workshop, first: Operation, second: Operation, points: int, result: Pairs) -> None:
+def _meet(workshop: Workshop, first: Operation, second: Operation, places: list[int], result: Pairs) -> None:
     box, before = workshop.box, workshop.before(first)
-    for place in _places(workshop, first, points):
+    for place in places:
         result.meetings += 1
         box.put(before)
         outcomes = together(workshop, first, second, place)
@@ -170,19 +201,13 @@ def _look(workshop: Workshop, first: Operation, second: Operation) -> list[Any]:
     return workshop.box.call(lambda: [value_or_error(first.observe), value_or_error(second.observe)])
 
 
-def _places(workshop: Workshop, operation: Operation, points: int) -> list[int]:
+def _places(workshop: Workshop, operation: Operation) -> list[int]:
     """Numbers of changes, spread over an operation; the last is its last rename."""
-    key = (operation.name, operation.before)
-    if key not in workshop.changes:
-        calls: list[Call] = []
-        workshop.box.put(workshop.before(operation))
-        traced(workshop.box, operation.words, calls.append)
-        workshop.changes[key] = calls
-    calls = workshop.changes[key]
+    calls = changes(workshop, operation)
     if not calls:
         return []
     last = max((call.number for call in calls if call.name in TURNS[:3]), default=len(calls))
-    spread = {max(1, round(last * part / points)) for part in range(1, points + 1)}
+    spread = {max(1, round(last * part / POINTS)) for part in range(1, POINTS + 1)}
     return sorted(spread)
 
 
