@@ -33,3 +33,24 @@ def browser():
         opened = driver.chromium.launch(executable_path=path, args=flags)
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """A real PostgreSQL with pgvector, in processes of its own."""
+    from postgres_server import NotRunnableError, PostgresServer
+
+    try:
+        server = PostgresServer()
+    except NotRunnableError as reason:
+        pytest.skip(str(reason))
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres(postgres_server, monkeypatch):
+    """The server, named by the user, who has its password."""
+    monkeypatch.setenv("PGPASSWORD", postgres_server.password)
+    monkeypatch.setenv("PGVECTOR_URI", postgres_server.uri)
+    return postgres_server

@@ -14,6 +14,7 @@ NEEDED: Final = {
     "data": ("pandas", "PIL"),
     "train": ("pandas", "hydra", "lightning", "timm"),
     "search": ("pandas", "timm", "faiss"),
+    "pgvector": ("pandas", "timm", "faiss", "psycopg", "pgvector"),
     "report": ("pandas", "timm", "jinja2", "matplotlib"),
     "web": ("pandas", "timm", "faiss", "fastapi", "uvicorn"),
     "client": ("httpx",),

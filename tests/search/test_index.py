@@ -22,11 +22,12 @@ def build(directory, catalogue, **options):
 
 
 def engine_options(name, tmp_path):
-    return {"uri": name.uri or str(tmp_path / "milvus.db")} if name == "milvus" else {}
+    uri = str(tmp_path / "milvus.db") if name == "milvus" and not name.uri else name.uri
+    return {"uri": uri} if uri else {}
 
 
 class EngineName(str):
-    """The name of an engine, and of the Milvus server where it is not to be milvus-lite."""
+    """The name of an engine, and the address of its server where it has one."""
 
     uri = ""
 
@@ -38,12 +39,15 @@ def slow_search(catalogue, query, k, *, rows=None, exclude=None):
     return [row for _, row in sorted(scored)[:k]]
 
 
-@pytest.fixture(params=["flat", "hnsw", "ivfpq", "milvus", pytest.param("server", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=["flat", "hnsw", "ivfpq", "milvus", "pgvector", pytest.param("server", marks=pytest.mark.slow)]
+)
 def engine(request):
-    if request.param != "server":
+    if request.param not in ("server", "pgvector"):
         return EngineName(request.param)
-    name = EngineName("milvus")
-    name.uri = request.getfixturevalue("milvus_server").uri
+    name = EngineName("milvus" if request.param == "server" else "pgvector")
+    fixture = "milvus_server" if request.param == "server" else "postgres"
+    name.uri = request.getfixturevalue(fixture).uri
     return name
 
 
@@ -66,6 +70,7 @@ def test_a_query_of_the_index_is_left_out_by_identity(tmp_path, catalogue):
 def test_every_engine_stays_inside_the_branch(tmp_path, catalogue, engine, monkeypatch):
     monkeypatch.setattr("happier.search.faiss_engine.SCAN_ROWS", 0)
     monkeypatch.setattr("happier.search.milvus_engine.SCAN_ROWS", 0)
+    monkeypatch.setattr("happier.search.pgvector_engine.SCAN_ROWS", 0)
     index = build(tmp_path / "index", catalogue, engine=engine, options=engine_options(engine, tmp_path))
     paths = catalogue.manifest.class_paths()
     for within in ("kind 1", paths[0], "/kind 2/", r"kind 0/group\/1"):

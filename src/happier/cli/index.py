@@ -46,10 +46,14 @@ def index(
     manifest: Annotated[Path, typer.Argument(help="The images: a Parquet or CSV manifest.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the index.")],
     engine: Annotated[
-        str, typer.Option(help="flat (exact), hnsw, ivfpq (both approximate) or milvus.")
+        str, typer.Option(help="flat (exact), hnsw, ivfpq (both approximate), milvus or pgvector.")
     ] = "flat",
     uri: Annotated[
-        str, typer.Option(help="Milvus: a local file or a cluster's address (token in MILVUS_TOKEN).")
+        str,
+        typer.Option(
+            help="milvus: a local file or a cluster's address (token in MILVUS_TOKEN); "
+            "pgvector: postgresql://USER@HOST/DATABASE (password in PGPASSWORD)."
+        ),
     ] = "",
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the engine, e.g. effort=256; may be repeated.")
@@ -90,9 +94,9 @@ def index(
     with ProgressBar("Embedding") as progress:
         if add:
             if uri:
-                from happier.search.milvus_server import allow_server
+                from happier.search.engine import allow_uri
 
-                allow_server(uri)
+                allow_uri(uri)
             built, added = extend_index(
                 encoder, rows, output, batch_size=batch_size, workers=workers, progress=progress
             )

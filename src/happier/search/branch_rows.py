@@ -9,9 +9,15 @@ from happier.data import Manifest
 from happier.data.class_path import split as split_path
 from happier.data.class_tree import branches
 from happier.errors import SearchError
-from happier.search.engine import Branch, Positions
+from happier.search.engine import Branch, EngineItems, Positions
 
-__all__ = ["branches", "rows_within"]
+__all__ = ["branches", "engine_items", "rows_within"]
+
+
+def engine_items(manifest: Manifest) -> EngineItems:
+    """What an engine may keep of each image."""
+    ids = [str(one) for one in manifest.ids()]
+    return EngineItems(ids, [str(one) for one in manifest.table["path"]], branches(manifest))
 
 
 def rows_within(manifest: Manifest, within: str) -> Positions:

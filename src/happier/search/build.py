@@ -39,7 +39,7 @@ def build_index(  # noqa: PLR0913 - the index, its engine, and how images are em
         encoder: the model.
         manifest: the images.
         directory: where the index goes.
-        engine: ``flat``, ``hnsw``, ``ivfpq`` or ``milvus``.
+        engine: ``flat``, ``hnsw``, ``ivfpq``, ``milvus`` or ``pgvector``.
         options: of the engine; ``recall`` is the share of the exact answer that a search must give.
         overwrite: replace an existing index, which stays in use until the new one is complete.
         batch_size: images at a time.

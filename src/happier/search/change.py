@@ -5,6 +5,7 @@ Each is made under the index's lock, on the newest state, and shows when ``index
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 
 from happier.data import Manifest
 from happier.errors import SearchError
-from happier.search.branch_rows import branches
+from happier.search.branch_rows import engine_items
 from happier.search.engine import SearchEngine, VectorArray, create_engine
 from happier.search.identify import calibrate_items
 from happier.search.index_json import IndexHead
@@ -28,6 +29,7 @@ from happier.search.vector_file import block_checksums
 if TYPE_CHECKING:
     from happier.encoder import Encoder
 
+log = logging.getLogger(__name__)
 # Rewrite the vector file when more than this share of the rows belongs to deleted images.
 MAX_DEAD_SHARE = 0.25
 # Measure the recall again when an index has grown by more than this since it was measured.
@@ -151,7 +153,7 @@ def _append(
     engine = store.engine(now.head)
     try:
         engine.clean()
-        engine.add(vectors, branches(new), start=start)
+        engine.add(vectors, engine_items(new), start=start)
         everything, checksums = change.append_vectors(vectors)
         positions = np.concatenate([now.positions, start + np.arange(len(new))])
         change.write_engine(engine)
@@ -217,8 +219,11 @@ def _mark_deleted(store: IndexStore, change: IndexChange, now: LoadedState, *, k
         }
         head = change.commit(now.head.model_copy(update=update))
         # The deletion is done. What remains outside is left out of every answer until it is removed.
-        if engine.clean():
-            change.commit(head.model_copy(update={"settings": engine.settings}))
+        try:
+            if engine.clean():
+                change.commit(head.model_copy(update={"settings": engine.settings}))
+        except SearchError as error:
+            log.warning("%s: deleted rows could not be removed yet: %s", store.directory, error)
     finally:
         engine.close()
 
@@ -260,7 +265,7 @@ def _new_engine(
         before_outside=lambda settings: change.store.note_outside(name, settings),
     )
     try:
-        engine.add(vectors, branches(manifest), start=0)
+        engine.add(vectors, engine_items(manifest), start=0)
     except BaseException:
         engine.close()
         raise

@@ -22,7 +22,22 @@ Positions = npt.NDArray[np.int64]
 Branch = tuple[str, ...]
 Settings = dict[str, Any]
 
-ENGINES = ("flat", "hnsw", "ivfpq", "milvus")
+ENGINES = ("flat", "hnsw", "ivfpq", "milvus", "pgvector")
+
+
+@dataclass(frozen=True)
+class EngineItems:
+    """What an engine may keep beside each vector.
+
+    Attributes:
+        ids: what identifies each image.
+        paths: of the files, as the manifest gives them.
+        branches: the class of each, coarse first, down to what is known.
+    """
+
+    ids: Sequence[str]
+    paths: Sequence[str]
+    branches: Sequence[Branch]
 
 
 @dataclass(frozen=True)
@@ -59,8 +74,8 @@ class SearchEngine(Protocol):
     def check(self, positions: Positions) -> None:
         """See that what is kept outside the directory still holds these positions."""
 
-    def add(self, vectors: VectorArray, branches: Sequence[Branch], *, start: int) -> None:
-        """Take vectors at positions ``start``, ``start + 1``, ... with their taxonomy branches."""
+    def add(self, vectors: VectorArray, items: EngineItems, *, start: int) -> None:
+        """Take vectors at positions ``start``, ``start + 1``, ... with what they belong to."""
 
     def delete(self, positions: Positions) -> None:
         """Mark these positions as deleted; what is kept outside the index's directory stays until `clean`."""
@@ -123,11 +138,15 @@ def create_engine(
         from happier.search.milvus_engine import MilvusEngine
 
         return MilvusEngine.create(dim=dim, depth=depth, options=options, before_outside=before_outside)
+    if name == "pgvector":
+        from happier.search.pgvector_engine import PgvectorEngine
+
+        return PgvectorEngine.create(dim=dim, depth=depth, options=options, before_outside=before_outside)
     raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
 
 
 def choose_engine(name: str, *, dim: int, rows: int, options: Mapping[str, Any]) -> None:
-    """Check what the user chose before any slow work. A Milvus server named here may get the token.
+    """Check what the user chose before any slow work. A server named here may get the token or password.
 
     Args:
         name: of the engine.
@@ -144,6 +163,10 @@ def choose_engine(name: str, *, dim: int, rows: int, options: Mapping[str, Any])
         from happier.search.milvus_engine import choose_milvus
 
         choose_milvus(options)
+    elif name == "pgvector":
+        from happier.search.pgvector_engine import choose_pgvector
+
+        choose_pgvector(dim, options)
     else:
         create_engine(name, dim=dim, depth=1, rows=rows, options=options)
 
@@ -167,6 +190,10 @@ def open_engine(name: str, directory: Path, settings: Settings) -> SearchEngine:
         from happier.search.milvus_engine import MilvusEngine
 
         return MilvusEngine.open(settings)
+    if name == "pgvector":
+        from happier.search.pgvector_engine import PgvectorEngine
+
+        return PgvectorEngine.open(settings)
     raise OptionError(f"engine must be one of {', '.join(ENGINES)}, got {name!r}")
 
 
@@ -180,3 +207,19 @@ def discard_outside(name: str, settings: Settings) -> None:
         from happier.search.milvus_engine import drop_collection
 
         drop_collection(settings)
+    if name == "pgvector":
+        from happier.search.pgvector_engine import drop_table
+
+        drop_table(settings)
+
+
+def allow_uri(uri: str) -> None:
+    """The user named this server: it may get the token or password, in this process."""
+    if uri.startswith(("postgresql://", "postgres://")):
+        from happier.search.pgvector_server import allow_database
+
+        allow_database(uri)
+    else:
+        from happier.search.milvus_server import allow_server
+
+        allow_server(uri)

@@ -5,13 +5,13 @@ The product is numpy's, as in `happier.evaluate`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from happier.search.engine import Branch, Positions, SearchScope, Settings, VectorArray
+from happier.search.engine import EngineItems, Positions, SearchScope, Settings, VectorArray
 from happier.search.options import check_options
 
 _BLOCK_BYTES = 64 << 20
@@ -42,7 +42,7 @@ class FlatEngine:
     def check(self, positions: Positions) -> None:
         """Nothing is kept outside the directory."""
 
-    def add(self, vectors: VectorArray, branches: Sequence[Branch], *, start: int) -> None:
+    def add(self, vectors: VectorArray, items: EngineItems, *, start: int) -> None:
         """Nothing to do: the scope brings the vectors."""
 
     def delete(self, positions: Positions) -> None:

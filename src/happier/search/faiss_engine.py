@@ -7,7 +7,7 @@ many of its rows are dead. A scope with few rows is searched exactly, which is f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from happier.errors import OptionError, SearchError
 from happier.extras import needs_extra
-from happier.search.engine import Branch, Positions, SearchEngine, SearchScope, Settings, VectorArray
+from happier.search.engine import EngineItems, Positions, SearchEngine, SearchScope, Settings, VectorArray
 from happier.search.exact import SCAN_ROWS, scan
 from happier.search.faiss_search import restore_search
 from happier.search.options import Option, Whole, check_options
@@ -125,7 +125,7 @@ class ApproximateEngine:
     def check(self, positions: Positions) -> None:
         """Nothing is kept outside the directory."""
 
-    def add(self, vectors: VectorArray, branches: Sequence[Branch], *, start: int) -> None:  # noqa: ARG002
+    def add(self, vectors: VectorArray, items: EngineItems, *, start: int) -> None:  # noqa: ARG002
         """Add rows; the first ones train the codes where there are any."""
         if self._index.ntotal != start:
             raise SearchError(

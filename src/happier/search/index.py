@@ -80,7 +80,7 @@ class Index:
             vectors: float ``[N, D]``, unit length.
             fingerprint: of the model that made the vectors.
             encoder: that model; a copy is kept so that `search_images` works.
-            engine: ``flat`` (exact), ``hnsw``, ``ivfpq`` or ``milvus``.
+            engine: ``flat`` (exact), ``hnsw``, ``ivfpq``, ``milvus`` or ``pgvector``.
             options: of the engine; ``recall`` (0.95) is the share of the exact answer that a search must
                 give: the effort is raised until it is reached, see `IndexHead.recall`.
             overwrite: replace an existing index, which stays in use until the new one is complete.

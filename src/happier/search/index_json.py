@@ -82,7 +82,7 @@ class IndexHead(SealedRecord):
     dim: Annotated[int, Field(ge=1, lt=2**20)]
     fingerprint: str
     root: str
-    engine: Literal["flat", "hnsw", "ivfpq", "milvus"]
+    engine: Literal["flat", "hnsw", "ivfpq", "milvus", "pgvector"]
     options: dict[str, int | float | str]
     settings: dict[str, Any]
     # Names, never paths: an index from elsewhere must not point outside itself.

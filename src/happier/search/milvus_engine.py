@@ -12,20 +12,21 @@ then the settings list them, so that every search leaves them out.
 from __future__ import annotations
 
 import json
-import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from happier.errors import SearchError
-from happier.search.engine import Branch, Positions, SearchScope, Settings, VectorArray
+from happier.search.back_off import ask_again
+from happier.search.engine import Branch, EngineItems, Positions, SearchScope, Settings, VectorArray
 from happier.search.exact import SCAN_ROWS, scan
 from happier.search.faiss_search import restore_search
 from happier.search.milvus_server import allow_server, check_uri, connect, is_local
 from happier.search.options import Option, Text, Whole, check_options
+from happier.search.server_effort import effort_in, raise_effort
 from happier.search.settings import MAX_MILVUS_K, MilvusSettings
 
 from pymilvus import DataType, MilvusClient  # isort: skip  # after `milvus_server`, which says what is missing
@@ -38,8 +39,6 @@ OPTIONS: Mapping[str, Option] = {
     "effort": Whole(96, 1, MAX_MILVUS_K),
 }
 MAX_NAME_BYTES = 512
-# A scan of a branch of more rows would take longer than anybody waits.
-MAX_SCAN_ROWS = 2_000_000
 _SEARCH_SECONDS = 60
 _CHANGE_SECONDS = 600
 _RETRY_SECONDS = 10
@@ -151,9 +150,10 @@ class MilvusEngine:
                 f"{len(positions):,} images: something else changed it; build the index again"
             )
 
-    def add(self, vectors: VectorArray, branches: Sequence[Branch], *, start: int) -> None:
+    def add(self, vectors: VectorArray, items: EngineItems, *, start: int) -> None:
         """Insert the rows, after what an interrupted addition left in their place is gone."""
         collection = self._kept.collection
+        branches = items.branches
         names = {branch: self._names(branch) for branch in set(branches)}
         if start:
             self._ask("delete rows", self._client.delete, collection, filter=f"position >= {start}")
@@ -202,7 +202,7 @@ class MilvusEngine:
             # JSON's escapes are those of Milvus's expressions.
             conditions.append(f"level_{level} == {json.dumps(name, ensure_ascii=False)}")
         limit = min(k, MAX_MILVUS_K)
-        effort = max(limit, self._effort(scope))
+        effort = max(limit, effort_in(self._kept, scope, most=MAX_MILVUS_K))
         restore_search()
         found = self._ask(
             "search",
@@ -222,14 +222,6 @@ class MilvusEngine:
             scores[row, : len(hits)] = [hit["distance"] for hit in hits]
         return positions, scores
 
-    def _effort(self, scope: SearchScope) -> int:
-        """How far to look: a filter hides most of what the graph walks over, so walk further by as much."""
-        rows = len(scope.vectors)
-        effort = self._kept.effort
-        if scope.positions is not None:
-            effort = effort * self._kept.branch_effort * rows // max(1, len(scope.positions))
-        return min(MAX_MILVUS_K, rows, effort)
-
     @property
     def _effort_name(self) -> str:
         return "nprobe" if self._kept.index_type.startswith("IVF") else "ef"
@@ -240,15 +232,9 @@ class MilvusEngine:
 
     def search_harder(self, *, filtered: bool) -> bool:
         """Double the effort, up to what Milvus takes; then scan larger branches here."""
-        kept = self._kept
-        name = "branch_effort" if filtered else "effort"
-        raised = min(MAX_MILVUS_K, 2 * getattr(kept, name))
-        if kept.effort * (kept.branch_effort if filtered else 1) >= MAX_MILVUS_K:
-            if not filtered or kept.scan_rows >= MAX_SCAN_ROWS:
-                return False
-            name, raised = "scan_rows", 4 * max(kept.scan_rows, SCAN_ROWS, 64)
-        self._kept = kept.model_copy(update={name: raised})
-        return True
+        harder = raise_effort(self._kept, filtered=filtered, most=MAX_MILVUS_K, scan_rows=SCAN_ROWS)
+        self._kept = harder or self._kept
+        return harder is not None
 
     def write(self, directory: Path, stem: str) -> None:  # noqa: ARG002
         """Flush, and load where that is still to be done; the server keeps the data."""
@@ -271,18 +257,15 @@ class MilvusEngine:
         self, what: str, call: Callable[..., Any], *arguments: Any, seconds: int | None = None, **more: Any
     ) -> Any:
         """Call the client; a server that cannot be reached is asked again, at growing intervals."""
-        end = time.monotonic() + _RETRY_SECONDS
-        pause = 0.25
-        while True:
-            try:
-                return call(*arguments, timeout=seconds or _CHANGE_SECONDS, **more)
-            except MilvusException as error:
-                if error.code == Status.CONNECT_FAILED and time.monotonic() + pause < end:
-                    time.sleep(pause)
-                    pause *= 2
-                    continue
-                reason = " ".join(str(error.message).split())[:300]
-                raise SearchError(f"Milvus at {self._kept.uri} failed to {what}: {reason}") from error
+        try:
+            return ask_again(
+                lambda: call(*arguments, timeout=seconds or _CHANGE_SECONDS, **more),
+                unreachable=lambda error: getattr(error, "code", None) == Status.CONNECT_FAILED,
+                seconds=_RETRY_SECONDS,
+            )
+        except MilvusException as error:
+            reason = " ".join(str(error.message).split())[:300]
+            raise SearchError(f"Milvus at {self._kept.uri} failed to {what}: {reason}") from error
 
 
 def choose_milvus(options: Mapping[str, Any]) -> None:

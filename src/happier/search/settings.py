@@ -15,6 +15,8 @@ MAX_MILVUS_K = 16_384
 # The settings that say how far a search looks.
 EFFORTS = ("effort", "probes", "candidates", "branch_effort", "scan_rows")
 Positive = Annotated[int, Field(ge=1)]
+# Never a collection or table that this package did not make: what an index names may be dropped with it.
+OurName = Annotated[str, Field(pattern=r"^happier_[0-9a-f]{32}$")]
 
 
 class FlatSettings(Record):
@@ -33,23 +35,20 @@ class FaissSettings(Record):
     search_options: dict[Literal["effort", "probes", "candidates", "branch_effort"], Positive]
 
 
-class MilvusSettings(Record):
-    """A collection.
+class ServerSettings(Record):
+    """What a server keeps of an index.
 
     Attributes:
         uri: a server's address, or the absolute path of a local file.
-        collection: its name.
         depth: levels of the taxonomy.
         index_type: the search structure.
         effort: how far a search looks.
         branch_effort: how many times further in a branch.
         scan_rows: branches of up to so many rows are scanned here: the server finds too little of them.
-        dead: positions that were deleted from the index, but perhaps not yet from the collection.
+        dead: positions that were deleted from the index, but perhaps not yet from the server.
     """
 
     uri: str
-    # Never a collection that this package did not make: what an index names may be dropped with it.
-    collection: Annotated[str, Field(pattern=r"^happier_[0-9a-f]{32}$")]
     depth: Annotated[int, Field(ge=1, le=1000)]
     index_type: str
     effort: Annotated[int, Field(ge=1, le=MAX_MILVUS_K)]
@@ -58,12 +57,42 @@ class MilvusSettings(Record):
     dead: list[int] = Field(default_factory=list)
 
 
+class MilvusSettings(ServerSettings):
+    """A Milvus collection.
+
+    Attributes:
+        collection: its name.
+    """
+
+    collection: OurName
+
+
+class PgvectorSettings(ServerSettings):
+    """A PostgreSQL table.
+
+    Attributes:
+        schema_name: of the database.
+        table: its name.
+        view: a view of it for other programs, whose name stays the same; empty for none.
+    """
+
+    schema_name: Annotated[str, Field(min_length=1, max_length=63)]
+    table: OurName
+    view: Annotated[str, Field(pattern=r"^([a-z_][a-z0-9_]{0,62})?$")] = ""
+
+
 _KINDS: dict[str, type[Record]] = {
     "flat": FlatSettings,
     "hnsw": FaissSettings,
     "ivfpq": FaissSettings,
     "milvus": MilvusSettings,
+    "pgvector": PgvectorSettings,
 }
+
+
+def outside_name(settings: dict[str, Any]) -> str | None:
+    """What an engine keeps outside the index's directory: a collection or a table; None for nothing."""
+    return settings.get("collection") or settings.get("table")
 
 
 def check_settings(engine: str, settings: dict[str, Any], path: Path) -> None:

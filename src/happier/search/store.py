@@ -6,7 +6,7 @@
       vectors-<n>.f32         float32 rows, appended to; rows past index.json's count are ignored
       engine-<n>.faiss        the engine's own file, where it has one
       model-<n>/              the model that made the vectors, so that new images can be embedded
-      outside-<n>.json        what the engine keeps elsewhere, e.g. a Milvus collection
+      outside-<n>.json        what the engine keeps elsewhere: a Milvus collection, a PostgreSQL table
       .lock                   held while the index is changed
 
 A change holds the lock, reads ``index.json`` as it is then, writes and flushes new files, replaces
@@ -38,7 +38,7 @@ from happier.search.engine import (
 )
 from happier.search.index_json import FORMAT, HEAD_FILE, IndexHead, read_head, write_head
 from happier.search.items import read_items, write_items
-from happier.search.settings import check_settings
+from happier.search.settings import check_settings, outside_name
 from happier.search.vector_file import block_checksums, check_vectors_on_disk, open_vectors, write_vectors
 from happier.storage.atomic import remove_leftovers, sync
 from happier.storage.checksum import file_checksum
@@ -250,7 +250,7 @@ class IndexStore:
         """Remove an engine's data elsewhere unless it is in use; where that fails, leave it for next time."""
         try:
             note = check_record(read_json(path, error=SearchError), _Outside, path, error=SearchError)
-            if head is not None and head.settings.get("collection") == note.settings.get("collection"):
+            if head is not None and outside_name(head.settings) == outside_name(note.settings):
                 return
             check_settings(note.engine, note.settings, path)
             discard_outside(note.engine, note.settings)
@@ -263,7 +263,7 @@ class IndexStore:
         """Remember what an engine keeps elsewhere, so that it is removed when nothing names it any more."""
         taken = {path.name for path in self.directory.glob("outside-*.json")}
         for name in taken:
-            if read_json(self.directory / name)["settings"].get("collection") == settings["collection"]:
+            if outside_name(read_json(self.directory / name)["settings"]) == outside_name(settings):
                 return
         number = next(number for number in count(1) if f"outside-{number}.json" not in taken)
         note = _Outside(engine=engine, settings=settings)
@@ -339,7 +339,7 @@ class IndexChange:
                 sync(directory / name)
             checksums[name] = known.get(name) or file_checksum(directory / name)
         head = head.model_copy(update={"format": FORMAT, "checksums": checksums})
-        if self.base is not None and "collection" in self.base.settings:
+        if self.base is not None and outside_name(self.base.settings):
             self.store.note_outside(self.base.engine, self.base.settings)
         sync(directory)
         write_head(directory, head)
