@@ -39,8 +39,8 @@ def random_calibration(seed, depth=3):
         images=1,
         levels=[
             LevelCalibration(
-                known=generator.standard_normal(9).tolist(),
-                new=generator.standard_normal(4).tolist(),
+                known=generator.standard_normal(14).tolist(),
+                new=generator.standard_normal(5).tolist(),
                 nearest=[0.5, 0.2],
                 stands_out=[0.1, 0.1],
                 images=1,
@@ -90,14 +90,19 @@ def slow_probabilities(vectors, labels, query, calibration):
             nearest = max(score[row] for row in voters)
             z = (nearest - level.nearest[0]) / level.nearest[1]
             g = (nearest - beyond - level.stands_out[0]) / level.stands_out[1]
-            n, b, a = level.new, level.known[:5], level.known[5:]
-            p_new = 1 / (1 + math.exp(-(n[0] + n[1] * z + n[2] * top + n[3] * g)))
-            utility = {
-                child: (b[0] + b[1] * z) * math.log(max(value, 1e-3)) + (b[3] + b[4] * z) * value
-                for child, value in share.items()
-            }
+            inside = sum(weight[row] for row in near if tuple(labels[row][:depth].tolist()) == path)
+            v = math.log(max(inside / sum(weight.values()), 1e-3))
+            n, b, lead, a = level.new, level.known[:7], level.known[7:10], level.known[10:]
+            p_new = 1 / (1 + math.exp(-(n[0] + n[1] * z + n[2] * top + n[3] * g + n[4] * v)))
+            utility = {}
+            for child, value in share.items():
+                best = max(score[row] for row in voters if tuple(labels[row][: depth + 1].tolist()) == child)
+                utility[child] = (b[0] + b[1] * z + b[2] * v) * math.log(max(value, 1e-3))
+                utility[child] += (b[3] + b[4] * z + b[5] * v) * value
+                utility[child] += b[6] * (nearest - best) / level.stands_out[1]
+            utility[max(share, key=share.get)] += lead[0] + lead[1] * top + lead[2] * v
             if len(votes) < len(children):
-                utility["another"] = a[0] + a[1] * z + a[2] * top
+                utility["another"] = a[0] + a[1] * z + a[2] * top + a[3] * v
             whole = sum(math.exp(value) for value in utility.values())
             for child in votes:
                 found[child] = found[path] * (1 - p_new) * math.exp(utility[child]) / whole

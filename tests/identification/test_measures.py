@@ -65,6 +65,7 @@ def test_answers_are_those_of_loops(seed, threshold):
     found = claims.answers(threshold)
     assert found.depth == pytest.approx(np.mean(depths))
     assert found.severe == pytest.approx(severe / len(depths))
+    assert found.wrong == pytest.approx(np.mean(wrongs))
     given_ = [wrong == 0 for depth, wrong in zip(depths, wrongs, strict=True) if depth]
     assert found.right == pytest.approx(np.mean(given_) if given_ else np.nan, nan_ok=True)
     some = [wrong for wrong in wrongs if wrong]

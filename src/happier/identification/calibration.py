@@ -3,14 +3,16 @@
 At a branch, an image is of a class that the index lacks, or it chooses between the children that got votes
 and another known child. Each level has its own parameters:
 
-    p(new)                =  1 / (1 + exp(-(n0 + n1 z + n2 log m + n3 g)))
-    p(child c | known)    ~  exp( (b0 + b1 z + b2 u) log share_c + (b3 + b4 z) share_c )
-    p(another | known)    ~  exp( a0 + a1 z + a2 log m + a3 u )
+    p(new)                =  1 / (1 + exp(-(n0 + n1 z + n2 log m + n3 g + n4 v)))
+    p(child c | known)    ~  exp( (b0 + b1 z + b2 v) log share_c + (b3 + b4 z + b5 v) share_c + b6 d_c
+                                  + [c leads] (l0 + l1 log m + l2 v) )
+    p(another | known)    ~  exp( a0 + a1 z + a2 log m + a3 v )
 
 where ``m`` is the largest share, ``z`` the similarity of the nearest vote and ``g`` how far it stands out of
-the last neighbour, both standardised. ``u`` is the log of the share of the image's classmates that are left:
-calibration leaves the image itself out, which costs its class a vote; ``u`` learns what that costs, and is 0
-where nothing is left out.
+the last neighbour, both standardised, and ``d_c`` how much less similar the nearest vote for c is than the
+nearest of all, over the standard deviation of g. The child with the largest share leads. ``v`` is the log of
+the share of all votes that the branch got itself: where neighbours are of one mind about the branch, they are
+to be trusted more within it.
 
 The probability of a node is the product of the choices that lead to it. So it falls from parent to child, and
 the children of a node sum to at most the node's own: the rest is another child or new. Without data the
@@ -34,28 +36,31 @@ __all__ = ["KNOWN_PRIOR", "NEW_SHARE", "Calibration", "LevelCalibration", "known
 NEW_SHARE = 0.1
 """Of the images to be identified, those expected to be of a finest class that the index lacks; of those, the
 same share is expected to be of a new class at the level above, and so on."""
-KNOWN_PRIOR = np.array([1.0, 0, 0, 0, 0, -3, 0, 0, 0])
+KNOWN_PRIOR = np.array([1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -3, 0, 0, 0])
+NEW_PARAMETERS = 5
 _LEAST_SHARE = 1e-3
 # Below this many images the probabilities are little more than shares of votes.
 _FEW = 100
 
 Count = Annotated[int, Field(ge=0)]
+# Those of another version have other numbers of them.
+Parameters = Annotated[list[float], Field(min_length=1, max_length=64)]
 
 
 class LevelCalibration(Record):
     """The parameters of one level.
 
     Attributes:
-        known: ``b0 .. b4, a0 .. a3``.
-        new: ``n0 .. n3``.
+        known: ``b0 .. b6, l0 .. l2, a0 .. a3``.
+        new: ``n0 .. n4``.
         nearest: mean and standard deviation of the nearest vote's similarity.
         stands_out: the same of its distance from the last neighbour.
         images: left out one by one to learn from.
         new_images: of classes that were left out.
     """
 
-    known: Annotated[list[float], Field(min_length=9, max_length=9)]
-    new: Annotated[list[float], Field(min_length=4, max_length=4)]
+    known: Parameters
+    new: Parameters
     nearest: Annotated[list[float], Field(min_length=2, max_length=2)]
     stands_out: Annotated[list[float], Field(min_length=2, max_length=2)]
     images: Count
@@ -74,7 +79,8 @@ class LevelCalibration(Record):
         z = standardised(votes.nearest, self.nearest)
         apart = standardised(votes.stands_out, self.stands_out)
         new = choice_probabilities(*new_choice(votes, z, apart), np.asarray(self.new))[:, 1]
-        known = choice_probabilities(*known_choice(votes, children, z, 0.0 * z), np.asarray(self.known))
+        alternatives = known_choice(votes, children, z, self.stands_out[1])
+        known = choice_probabilities(*alternatives, np.asarray(self.known))
         anybody = votes.voted
         return (
             np.where(anybody[:, None], known[:, 1:] * (1 - new)[:, None], 0.0),
@@ -94,6 +100,12 @@ class Calibration(Record):
     temperature: Annotated[float, Field(gt=0)]
     levels: list[LevelCalibration]
     images: Count
+
+    @property
+    def current(self) -> bool:
+        """Whether its parameters are those of this version."""
+        expected = len(KNOWN_PRIOR), NEW_PARAMETERS
+        return all((len(level.known), len(level.new)) == expected for level in self.levels)
 
     @property
     def rough(self) -> bool:
@@ -116,7 +128,7 @@ def standardised(values: FloatArray, scale: list[float]) -> FloatArray:
 
 
 def known_choice(
-    votes: BranchVotes, children: IntArray, z: FloatArray, left: FloatArray
+    votes: BranchVotes, children: IntArray, z: FloatArray, scale: float
 ) -> tuple[FloatArray, Mask]:
     """The alternatives within the known children: another, and each that got votes; features, available.
 
@@ -124,17 +136,20 @@ def known_choice(
         votes: in P branches.
         children: how many known children each branch has ``[P]``.
         z: similarity of the nearest vote, standardised ``[P]``.
-        left: u, log of the share of classmates that are left ``[P]``.
+        scale: that differences of similarity are measured in.
     """
     share = np.log(np.clip(votes.share, _LEAST_SHARE, 1))
+    agreed = _agreed(votes)
     pairs, width = share.shape
     features = np.zeros((pairs, 1 + width, len(KNOWN_PRIOR)))
-    features[:, 1:, 0] = share
-    features[:, 1:, 1] = share * z[:, None]
-    features[:, 1:, 2] = share * left[:, None]
-    features[:, 1:, 3] = votes.share
-    features[:, 1:, 4] = votes.share * z[:, None]
-    features[:, 0, 5:] = np.stack([np.ones(pairs), z, _largest(votes), left], axis=1)
+    for first, values in ((0, share), (3, votes.share)):
+        features[:, 1:, first] = values
+        features[:, 1:, first + 1] = values * z[:, None]
+        features[:, 1:, first + 2] = values * agreed[:, None]
+    features[:, 1:, 6] = votes.behind / scale
+    leader = 1 + votes.share.argmax(axis=1)
+    features[np.arange(pairs), leader, 7:10] = np.stack([np.ones(pairs), _largest(votes), agreed], axis=1)
+    features[:, 0, 10:] = np.stack([np.ones(pairs), z, _largest(votes), agreed], axis=1)
     another = votes.there.sum(axis=1) < children
     nobody = ~votes.voted  # then nothing matters, but one alternative must be there
     return features, np.concatenate([(another | nobody)[:, None], votes.there], axis=1)
@@ -142,9 +157,13 @@ def known_choice(
 
 def new_choice(votes: BranchVotes, z: FloatArray, apart: FloatArray) -> tuple[FloatArray, Mask]:
     """The alternatives known and new; features and available."""
-    described = np.stack([np.ones(len(z)), z, _largest(votes), apart], axis=1)
+    described = np.stack([np.ones(len(z)), z, _largest(votes), apart, _agreed(votes)], axis=1)
     features = np.stack([np.zeros_like(described), described], axis=1)
     return features, np.ones(features.shape[:2], dtype=bool)
+
+
+def _agreed(votes: BranchVotes) -> FloatArray:
+    return np.asarray(np.log(np.clip(votes.of_all, _LEAST_SHARE, 1)))
 
 
 def _largest(votes: BranchVotes) -> FloatArray:

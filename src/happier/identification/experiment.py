@@ -55,8 +55,8 @@ class MethodFigures:
         calibration_error: at each level; NaN where the method has no probability of its own for it.
         answers: at the probability asked for; a method without probabilities answers always.
         depth_at_right: the deepest answers, on average, of which nine in ten are right.
-        severe_at_depth: share of queries answered with a wrong coarsest class where answers are as deep as
-            those of the first method.
+        at_depth: the answers at the threshold where they are as deep, on average, as those of the first
+            method.
         new_auroc: how well the confidence in the finest class tells seen from new classes.
     """
 
@@ -65,7 +65,7 @@ class MethodFigures:
     calibration_error: tuple[float, ...]
     answers: Answers
     depth_at_right: float
-    severe_at_depth: float
+    at_depth: Answers
     new_auroc: float
 
 
@@ -175,7 +175,7 @@ def measure_identification(
             one.calibration_errors(),
             one.answers(sure if one.probable else -np.inf),
             one.depth_at(RIGHT),
-            one.at_depth(first.depth).severe,
+            one.at_depth(first.depth),
             auroc(-one.finest_confidence()[known], new[known]),
         )
         for one in claims

@@ -1,8 +1,7 @@
-"""Learning a calibration from the index itself: images, classmates and whole classes are left out in turn.
+"""Learning a calibration from the index itself: images and whole classes are left out in turn.
 
-the image itself                what its votes are worth
-... and half of its classmates  what leaving one out costs, so that it can be taken off again
-... and its class, at each level    what an image of a new class looks like
+the image itself        what its neighbours' votes are worth; a classmate that might have been takes its place
+its class, at each level    what an image of a new class looks like
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import xxhash
 from happier.arrays import FloatArray, IntArray
 from happier.identification.calibration import (
     KNOWN_PRIOR,
+    NEW_PARAMETERS,
     NEW_SHARE,
     Calibration,
     LevelCalibration,
@@ -25,6 +25,7 @@ from happier.identification.calibration import (
     standardised,
 )
 from happier.identification.choice import Mask, fit_choice
+from happier.identification.classmates import ClassmateSimilarity, with_classmate
 from happier.identification.tree import NodeTree
 from happier.identification.votes import BranchVotes, Neighbours, branch_votes, vote_weights
 from happier.taxonomy import UNKNOWN
@@ -88,17 +89,18 @@ class _Examples:
 
     votes: BranchVotes
     chosen: IntArray
-    left: FloatArray
     children: IntArray
 
     def take(self, rows: Mask) -> _Examples:
         votes = BranchVotes(
             self.votes.child[rows],
             self.votes.share[rows],
+            self.votes.behind[rows],
+            self.votes.of_all[rows],
             self.votes.nearest[rows],
             self.votes.stands_out[rows],
         )
-        return _Examples(votes, self.chosen[rows], self.left[rows], self.children[rows])
+        return _Examples(votes, self.chosen[rows], self.children[rows])
 
 
 class _LeftOut:
@@ -112,15 +114,21 @@ class _LeftOut:
             tree.nodes[tree.nodes != UNKNOWN].ravel(), minlength=len(tree.parent)
         )  # images of each node
         self.deepest = tree.nodes[np.arange(len(tree.nodes)), tree.known_depth]
+        self.by_class = np.argsort(self.deepest, kind="stable")
+        self.first_of = np.searchsorted(self.deepest[self.by_class], np.arange(len(tree.parent) + 1))
+        # Images that nobody of their class is left for.
+        self.alone = self.sizes[self.deepest] == 1
 
     def neighbours(self, vectors: Any, positions: IntArray | None) -> list[Neighbours]:
-        """For each way to leave out (itself, half of its classmates, its class at each level), neighbours."""
+        """For each way to leave out (itself, its class at each level), neighbours."""
         images = len(self.tree.nodes)
         width = min(NEIGHBOURS + 1, images)
-        ways = 2 + self.tree.depth
+        ways = 1 + self.tree.depth
         rows = np.full((ways, len(self.chosen), NEIGHBOURS + 1), -1, dtype=np.int64)
         scores = np.full(rows.shape, -np.inf)
+        similar: list[FloatArray] = []
         for query, found in self._score_rows(vectors, positions):
+            similar.append(found[self._classmates(int(self.chosen[query]))].astype(np.float64))
             pool = np.argpartition(-found, _POOL)[:_POOL] if images > 2 * _POOL else np.arange(images)
             pool = pool[np.argsort(-found[pool], kind="stable")]
             for way, leaves in enumerate(self._leaves(int(self.chosen[query]))):
@@ -130,7 +138,26 @@ class _LeftOut:
                     near = everything[~leaves(everything)][:width]
                 rows[way, query, : len(near)] = near
                 scores[way, query, : len(near)] = found[near]
-        return [Neighbours.from_ranking(*pair) for pair in zip(rows, scores, strict=True)]
+        itself, *new = (Neighbours.from_ranking(*pair) for pair in zip(rows, scores, strict=True))
+        return [self._with_classmates(itself, similar), *new]
+
+    def _classmates(self, image: int) -> IntArray:
+        """The other images of an image's deepest class."""
+        own = self.deepest[image]
+        mates = self.by_class[self.first_of[own] : self.first_of[own + 1]]
+        return np.asarray(mates[mates != image])
+
+    def _with_classmates(self, neighbours: Neighbours, similar: Sequence[FloatArray]) -> Neighbours:
+        """The neighbours of images that are left out, with a classmate more that might have been."""
+        model = ClassmateSimilarity.estimate(similar)
+        if model is None:
+            return neighbours
+        self.alone[:] = False
+        scores = [
+            model.another(one, np.random.default_rng(int(self.rank[image])))
+            for image, one in zip(self.chosen, similar, strict=True)
+        ]
+        return with_classmate(neighbours, self.chosen, np.array(scores))
 
     def _score_rows(self, vectors: Any, positions: IntArray | None) -> Iterator[tuple[int, Any]]:
         places = self.chosen if positions is None else positions[self.chosen]
@@ -142,13 +169,8 @@ class _LeftOut:
 
     def _leaves(self, image: int) -> Iterator[Leaves]:
         """For each way to leave out, which of some rows go."""
-        nodes, deepest = self.tree.nodes, self.deepest
+        nodes = self.tree.nodes
         yield lambda rows: rows == image
-        mates = np.flatnonzero(deepest == deepest[image])
-        mates = mates[np.argsort(self.rank[mates])]
-        mates = mates[mates != image]
-        gone = np.append(mates[: (len(mates) + 1) // 2], image)
-        yield lambda rows: np.isin(rows, gone)
         for level in range(1, nodes.shape[1]):
             hidden = nodes[image, level]
             yield lambda rows, level=level, hidden=hidden: (  # type: ignore[misc]
@@ -161,30 +183,27 @@ class _LeftOut:
         """The parameters of each level, and how unlikely they find what was left out."""
         levels, cost = [], 0.0
         for level in range(1, self.tree.depth + 1):
-            share = NEW_SHARE ** (self.tree.depth - level + 1)
-            found, own = self._fit_level(sets, queries, level, temperature, share)
+            found, own = self._fit_level(sets, queries, level, temperature)
             levels.append(found)
             cost += own
         return levels, cost
 
     def _fit_level(
-        self, sets: list[Neighbours], queries: IntArray, level: int, temperature: float, new_share: float
+        self, sets: list[Neighbours], queries: IntArray, level: int, temperature: float
     ) -> tuple[LevelCalibration, float]:
         queries = queries[self.tree.nodes[self.chosen[queries], level] != UNKNOWN]
-        itself, thinned, new = (
-            self._examples(sets[way], queries, level, temperature, way) for way in (0, 1, 1 + level)
+        known, new = (
+            self._examples(sets[way], queries, level, temperature, known=way == 0) for way in (0, level)
         )
-        together = np.concatenate([itself.votes.nearest, new.votes.nearest])
-        nearest = _scale(together)
-        stands_out = _scale(np.concatenate([itself.votes.stands_out, new.votes.stands_out]))
-        chosen = np.concatenate([itself.chosen, thinned.chosen])
-        features, available = _stacked(
-            [
-                known_choice(one.votes, one.children, standardised(one.votes.nearest, nearest), one.left)
-                for one in (itself, thinned)
-            ]
+        nearest = _scale(np.concatenate([known.votes.nearest, new.votes.nearest]))
+        stands_out = _scale(np.concatenate([known.votes.stands_out, new.votes.stands_out]))
+        features, available = known_choice(
+            known.votes, known.children, standardised(known.votes.nearest, nearest), stands_out[1]
         )
-        known, cost = fit_choice(features, available, chosen, weights=np.ones(len(chosen)), prior=KNOWN_PRIOR)
+        images = len(known.chosen)
+        choice, cost = fit_choice(
+            features, available, known.chosen, weights=np.ones(images), prior=KNOWN_PRIOR
+        )
         features, available = _stacked(
             [
                 new_choice(
@@ -192,43 +211,38 @@ class _LeftOut:
                     standardised(one.votes.nearest, nearest),
                     standardised(one.votes.stands_out, stands_out),
                 )
-                for one in (itself, new)
+                for one in (known, new)
             ]
         )
-        is_new = np.repeat([0, 1], [len(itself.chosen), len(new.chosen)])
-        weights = np.where(is_new == 1, new_share, 1 - new_share)
-        prior = np.array([np.log(new_share / (1 - new_share)), 0, 0, 0])
+        is_new = np.repeat([0, 1], [images, len(new.chosen)])
+        share = NEW_SHARE ** (self.tree.depth - level + 1)
+        prior = np.zeros(NEW_PARAMETERS)
+        prior[0] = np.log(share / (1 - share))
+        weights = np.where(is_new == 1, share, 1 - share)
         news, own = fit_choice(features, available, is_new, weights=weights, prior=prior)
         found = LevelCalibration(
-            known=known.tolist(),
+            known=choice.tolist(),
             new=news.tolist(),
             nearest=nearest,
             stands_out=stands_out,
-            images=len(itself.chosen),
+            images=images,
             new_images=len(new.chosen),
         )
-        return found, cost / max(1, len(chosen)) + own / max(1.0, float(weights.sum()))
+        return found, cost / max(1, images) + own / max(1.0, float(weights.sum()))
 
     def _examples(
-        self, neighbours: Neighbours, queries: IntArray, level: int, temperature: float, way: int
+        self, neighbours: Neighbours, queries: IntArray, level: int, temperature: float, *, known: bool
     ) -> _Examples:
-        """Votes at the images' true parents: those that somebody votes for, of known children or of none."""
+        """Votes at the images' true parents, where somebody votes: of known children, or of none."""
         tree, images = self.tree, self.chosen[queries]
         near = neighbours.take(queries)
         parent, true = tree.nodes[images, level - 1], tree.nodes[images, level]
         votes = branch_votes(tree, near, vote_weights(near, temperature), parent)
-        size = self.sizes[self.deepest[images]]
-        gone = 1 if way == 0 else 1 + size // 2  # itself; and the larger half of its classmates
-        left = np.maximum(size - gone, 0)
         hit = votes.child == true[:, None]
         chosen = np.where(hit.any(axis=1), 1 + hit.argmax(axis=1), 0)  # as in `known_choice`
-        keep = votes.voted
-        if way < 2:
-            # Without classmates an image shows how its coarser classes are found, if those have others.
-            keep = keep & (left > 0) | (keep & (size == 1) & (self.sizes[true] > 1) & (way == 0))
-        logarithm = np.where(left > 0, np.log(np.maximum(left, 1) / size), 0.0)
-        found = _Examples(votes, chosen, logarithm if way < 2 else 0.0 * logarithm, tree.children[parent])
-        return found.take(keep)
+        found = _Examples(votes, chosen, tree.children[parent])
+        # An image that is alone shows how its coarser classes are found, if those have others.
+        return found.take(votes.voted & ~(known & self.alone[images] & (self.sizes[true] == 1)))
 
 
 def _stacked(parts: list[tuple[FloatArray, Mask]]) -> tuple[FloatArray, Mask]:

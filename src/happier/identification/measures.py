@@ -72,12 +72,14 @@ class Answers:
         right: share of right ones among the answers; NaN where nothing is answered.
         severity: mean number of wrong levels of the wrong answers; NaN where none is wrong.
         severe: share of all queries whose answer is wrong at the coarsest level.
+        wrong: mean number of wrong levels over all queries.
     """
 
     depth: float
     right: float
     severity: float
     severe: float
+    wrong: float
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,7 @@ class Claims:
             float((~mistaken)[answered].mean()) if answered.any() else float("nan"),
             float(wrong[mistaken].mean()) if mistaken.any() else float("nan"),
             float((given & self.known & ~self.right)[:, 0].mean()),
+            float(wrong.mean()),
         )
 
     def thresholds(self) -> FloatArray:

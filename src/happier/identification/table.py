@@ -20,6 +20,7 @@ COLUMNS = (
     "right",
     "severity",
     "depth at 90 %",
+    "wrong levels",
     "severe",
     "new AUROC",
 )
@@ -36,7 +37,8 @@ def identification_rows(figures: IdentificationFigures) -> list[tuple[str, ...]]
             _number(100 * one.answers.right, 1),
             _number(one.answers.severity, 2),
             _number(one.depth_at_right, 2),
-            _number(100 * one.severe_at_depth, 1),
+            _number(one.at_depth.wrong, 2),
+            _number(100 * one.at_depth.severe, 1),
             _number(one.new_auroc, 3),
         )
         for one in figures.methods
@@ -61,9 +63,9 @@ def identification_note(figures: IdentificationFigures) -> str:
         f"{figures.indexed:,} images lacks; coarse to fine. ECE: expected calibration error. Depth, right, "
         f"severity: levels answered where a probability reaches {figures.sure:g} (the nearest neighbour "
         "always answers), share of right answers, wrong levels of a wrong one. Depth at "
-        f"{100 * RIGHT:.0f} %: the deepest answers of which so many are right. Severe: queries with a wrong "
-        f"{figures.levels[0]} where answers are as deep as those down the tree. New AUROC: seen against "
-        "unseen classes."
+        f"{100 * RIGHT:.0f} %: the deepest answers of which so many are right. Where answers are as deep, on "
+        "average, as those down the tree: wrong levels for each query, and severe, queries with a wrong "
+        f"{figures.levels[0]}. New AUROC: seen against unseen classes."
     )
     return text + (" Too few images to calibrate well." if figures.rough else "")
 

@@ -83,6 +83,9 @@ class BranchVotes:
     Attributes:
         child: the children that got votes ``[P, C]``, that of the nearest neighbour first; -1 behind them.
         share: of all votes, those that the child has ``[P, C]``; 0 behind them.
+        behind: how much less similar the nearest neighbour of the child is than the nearest of all children
+            ``[P, C]``; 0 behind them.
+        of_all: of the votes of all neighbours, those within the branch ``[P]``; 0 where none is.
         nearest: similarity of the nearest neighbour that votes ``[P]``; -inf where none does.
         stands_out: how far that is above the best similarity beyond the neighbours, or the least among them
             ``[P]``; NaN where none votes.
@@ -90,6 +93,8 @@ class BranchVotes:
 
     child: IntArray
     share: FloatArray
+    behind: FloatArray
+    of_all: FloatArray
     nearest: FloatArray
     stands_out: FloatArray
 
@@ -127,10 +132,19 @@ def branch_votes(
     share = np.divide(mass, total, out=np.zeros_like(mass), where=first & (total > 0))
     front = np.argsort(~first, axis=1, kind="stable")[:, : max(1, int(first.sum(axis=1).max(initial=0)))]
     nearest = np.where(votes, neighbours.scores, -np.inf).max(axis=1)
+    behind = np.subtract(nearest[:, None], neighbours.scores, out=np.zeros_like(mass), where=first)
     least = np.where(there, neighbours.scores, np.inf).min(axis=1)
     floor = np.where(np.isfinite(neighbours.beyond), neighbours.beyond, least)
     apart = np.where(votes.any(axis=1), np.where(np.isfinite(nearest), nearest, 0) - floor, np.nan)
     child = np.where(first, child, UNKNOWN)
+    everybody = np.where(there, weights, 0.0).sum(axis=1)
+    within = np.where(inside, weights, 0.0).sum(axis=1)
+    of_all = np.divide(within, everybody, out=np.zeros_like(within), where=everybody > 0)
     return BranchVotes(
-        np.take_along_axis(child, front, axis=1), np.take_along_axis(share, front, axis=1), nearest, apart
+        np.take_along_axis(child, front, axis=1),
+        np.take_along_axis(share, front, axis=1),
+        np.take_along_axis(behind, front, axis=1),
+        of_all,
+        nearest,
+        apart,
     )

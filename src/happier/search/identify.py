@@ -99,7 +99,9 @@ class Identifier:
             SearchError: the index has no labels, or one class.
         """
         state = self._state
-        found = state.head.calibration or calibrate_items(state.items, state.positions, state.vectors)
+        found = state.head.calibration
+        if found is None or not found.current:
+            found = calibrate_items(state.items, state.positions, state.vectors)
         if found is None:
             if len(self.tree.parent) == 1:
                 raise SearchError("the index has no labels: there is nothing to identify an image as")
