@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from training_runs import assert_same, kill_at, lines, weights_of
 
 import happier.conf
+from happier import Encoder
 from happier.errors import CheckpointError, ConfigError, HappierError, TrainingError
 from happier.evaluation.protocol import evaluate_manifest
 from happier.losses import LOSSES
@@ -419,3 +420,15 @@ def test_happier_lifts_h_ap_on_classes_it_never_saw(shapes, tmp_path):
     train(config)
     found = [line["metrics"]["H-AP"] for line in lines(tmp_path / "run") if line["kind"] == "evaluation"]
     assert max(found[1:]) > found[0] + 0.1
+
+
+def test_the_power_of_gem_is_learnt_and_held_with_the_backbone(small, tmp_path):
+    moved = train(compose([*small, "model.pooling=gem", f"run={tmp_path / 'all'}", "evaluation.every=4"]))
+    encoder = Encoder.from_pretrained(moved.run_dir)
+    assert float(encoder.pooling.p) != 3.0
+    held = [*small, "model.pooling=gem", "model.train=head", f"data.feature_folder={tmp_path / 'features'}"]
+    train(compose([*held, f"run={tmp_path / 'head'}", "evaluation.every=4"]))
+    assert float(Encoder.from_pretrained(tmp_path / "head").pooling.p) == 3.0
+    tuned = [*small, f"model.start={tmp_path / 'all'}", f"run={tmp_path / 'tuned'}", "evaluation.every=4"]
+    train(compose(tuned))
+    assert Encoder.from_pretrained(tmp_path / "tuned").pooling_name == "gem"

@@ -17,6 +17,7 @@ from happier.arrays import Float32Array
 from happier.encoder.backbone import backbone_input, build_backbone
 from happier.encoder.depthwise import replace_depthwise
 from happier.encoder.head import Head, HeadOnly, unit_vectors
+from happier.encoder.pooling import set_pooling
 from happier.encoder.weights import fingerprint
 from happier.errors import InputError, OptionError
 from happier.progress import Progress
@@ -59,6 +60,8 @@ class Encoder(nn.Module):
         gradient_checkpointing: compute the backbone twice in training to hold less memory.
         level_names: levels of the taxonomy it was trained for, coarse to fine.
         head: ``linear``, ``mlp``, or a `happier.encoder.Head`.
+        pooling: ``backbone`` for the network's own; ``average``; ``gem``, see `happier.encoder.pooling.GeM`; or
+            ``cls``, the class token of a transformer.
 
     Reference:
         Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval, ECCV 2022, B.2.
@@ -81,6 +84,7 @@ class Encoder(nn.Module):
         gradient_checkpointing: bool = False,
         level_names: Sequence[str] = (),
         head: str | Head = "linear",
+        pooling: str = "backbone",
     ) -> None:
         super().__init__()
         if dim < 1:
@@ -91,6 +95,7 @@ class Encoder(nn.Module):
         self.image_size: Final = image_size
         self.input_config: Final = input_config or backbone_input(backbone)
         self.freeze_batch_norm: Final = freeze_batch_norm
+        self.pooling_name: Final = pooling
         self.head_shape: Final = head if isinstance(head, Head) else Head(head)
         self.level_names = tuple(level_names)
         self.metrics: dict[str, float] = {}
@@ -98,6 +103,7 @@ class Encoder(nn.Module):
 
         self.backbone = build_backbone(backbone, pretrained, self._side)
         replace_depthwise(self.backbone)
+        self.pooling = set_pooling(self.backbone, backbone, pooling)
         self.norm = nn.LayerNorm(self.backbone.num_features, elementwise_affine=False)
         self.head = self.head_shape.build(self.backbone.num_features, dim)
         if gradient_checkpointing:
@@ -111,8 +117,10 @@ class Encoder(nn.Module):
         return self.head_forward(self.features(images))
 
     def features(self, images: Tensor) -> Tensor:
-        """What the backbone makes ``[B, F]`` of images ``[B, 3, H, W]``."""
-        features: Tensor = self.backbone(images.contiguous(memory_format=torch.channels_last))
+        """What backbone and pooling make ``[B, F]`` of images ``[B, 3, H, W]``."""
+        features: Tensor = self.pooling(
+            self.backbone(images.contiguous(memory_format=torch.channels_last))
+        )
         return features
 
     def head_forward(self, features: Tensor) -> Tensor:
@@ -132,8 +140,9 @@ class Encoder(nn.Module):
         return self
 
     def train_backbone(self, mode: bool = True) -> None:
-        """Let the backbone's weights move, or hold them; frozen batch norm is held in any case."""
+        """Let the weights of backbone and pooling move, or hold them; frozen batch norm is held in any case."""
         self.backbone.requires_grad_(mode)
+        self.pooling.requires_grad_(mode)
         if self.freeze_batch_norm:
             for module in self._batch_norms():
                 module.requires_grad_(False)
@@ -166,12 +175,17 @@ class Encoder(nn.Module):
     @property
     def fingerprint(self) -> str:
         """Sha256 of the weights: what was embedded by another model cannot be compared."""
-        return fingerprint(self.state_dict())
+        return fingerprint(self.state_dict(), self._pooling_mark)
 
     @property
     def backbone_fingerprint(self) -> str:
-        """Sha256 of the backbone's weights: models that share it share features."""
-        return fingerprint(self.backbone.state_dict())
+        """Sha256 of the weights of backbone and pooling: models that share it share features."""
+        return fingerprint({**self.backbone.state_dict(), **self.pooling.state_dict()}, self._pooling_mark)
+
+    @property
+    def _pooling_mark(self) -> str:
+        """What the weights do not show: two poolings may have the same."""
+        return "" if self.pooling_name == "backbone" else self.pooling_name
 
     @property
     def feature_dim(self) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from happier.errors import HappierError, OptionError, first_line
 from happier.extras import needs_extra
@@ -163,4 +163,5 @@ def _export_backbone(encoder: Encoder, path: Path) -> None:
     log.info("exporting %s for onnxruntime, once", encoder.backbone_name)
     # The exporter traces what inference mode would hide from it.
     with torch.inference_mode(mode=False), torch.no_grad(), atomic_file(path) as part:
-        export_module(encoder.backbone, encoder.preprocess.size, part, output="features", by_tracing=True)
+        network = nn.Sequential(encoder.backbone, encoder.pooling).eval()
+        export_module(network, encoder.preprocess.size, part, output="features", by_tracing=True)

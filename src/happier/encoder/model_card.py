@@ -24,6 +24,7 @@ coarser one.
 | | |
 |---|---|
 | backbone | `{backbone}` (timm) |
+| pooling | {pooling} |
 | head | {head} |
 | embedding | {dim} numbers, unit length; compare by inner product |
 | levels, coarse to fine | {levels} |
@@ -56,6 +57,7 @@ def model_card(settings: ModelSettings, *, title: str) -> str:
         levels=", ".join(settings.level_names) or "not named",
         metrics=f"| metric | value |\n|---|---|\n{shown}" if shown else "None were recorded.",
         backbone=settings.backbone,
+        pooling="the backbone's" if settings.pooling == "backbone" else settings.pooling,
         head="linear" if settings.head == "linear" else f"{settings.hidden} GELU units, then linear",
         dim=settings.dim,
         transform=settings.transform,

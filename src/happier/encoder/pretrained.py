@@ -17,7 +17,7 @@ from pydantic import Field
 
 from happier.encoder.head import Head
 from happier.encoder.model_card import model_card
-from happier.encoder.weights import fingerprint, read_tensors, write_tensors
+from happier.encoder.weights import read_tensors, write_tensors
 from happier.errors import CheckpointError, OptionError, first_line
 from happier.storage.atomic import atomic_file, scratch_folder, sync
 from happier.storage.disk_errors import disk_errors
@@ -68,6 +68,7 @@ class ModelSettings(SealedRecord):
     head: Literal["linear", "mlp"] = "linear"
     hidden: Annotated[int, Field(ge=1, le=1 << 20)] = Head.hidden
     dropout: Annotated[float, Field(ge=0, lt=1)] = Head.dropout
+    pooling: Literal["backbone", "average", "gem", "cls"] = "backbone"
 
 
 def model_settings(encoder: Encoder) -> ModelSettings:
@@ -88,6 +89,7 @@ def model_settings(encoder: Encoder) -> ModelSettings:
         head=encoder.head_shape.kind,  # type: ignore[arg-type]
         hidden=encoder.head_shape.hidden,
         dropout=encoder.head_shape.dropout,
+        pooling=encoder.pooling_name,  # type: ignore[arg-type]
     )
 
 
@@ -152,6 +154,7 @@ def _load(kind: type[Encoder], directory: Path, settings: ModelSettings) -> Enco
             freeze_batch_norm=settings.freeze_batch_norm,
             level_names=settings.level_names,
             head=Head(settings.head, settings.hidden, settings.dropout),
+            pooling=settings.pooling,
         )
         encoder.preprocess  # noqa: B018 - built now, so that a wrong preset shows here
     except (OptionError, ValueError, RuntimeError, AssertionError) as error:
@@ -160,10 +163,10 @@ def _load(kind: type[Encoder], directory: Path, settings: ModelSettings) -> Enco
     if not weights.is_file():
         weights = directory / WEIGHTS_FILE
     try:
-        encoder.load_state_dict(tensors := read_tensors(weights))
+        encoder.load_state_dict(read_tensors(weights))
     except RuntimeError as error:
         raise CheckpointError(f"{weights} does not fit {SETTINGS_FILE}: {first_line(error)}") from error
-    if fingerprint(tensors) != settings.fingerprint:
+    if encoder.fingerprint != settings.fingerprint:
         raise CheckpointError(
             f"{weights} does not hold the weights that {SETTINGS_FILE} was written for: it is damaged, or of "
             "another model; copy both files together"

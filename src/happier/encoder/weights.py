@@ -33,9 +33,9 @@ _PREFIXES = ("module.", "_orig_mod.", "backbone.", "model.", "encoder.")
 _CLASSIFIERS = ("fc.", "classifier.", "head.fc.", "head.", "_fc.")
 
 
-def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Sha256 over the names, types, shapes and bytes of the tensors, in order of name."""
-    digest = hashlib.sha256()
+def fingerprint(tensors: Mapping[str, Tensor], mark: str = "") -> str:
+    """Sha256 over the names, types, shapes and bytes of the tensors, in order of name, and over a mark."""
+    digest = hashlib.sha256(mark.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())

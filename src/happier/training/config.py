@@ -14,6 +14,7 @@ from happier.data.augmentation import Augmentation
 from happier.data.transforms import PRESETS
 from happier.encoder import Head
 from happier.encoder.head import HEADS
+from happier.encoder.pooling import POOLINGS
 from happier.errors import ConfigError
 from happier.losses import LOSSES
 
@@ -80,6 +81,7 @@ RULES: Final[dict[str, Rule]] = {
     "data.workers": _between(0, 1024),
     "data.views": _between(0, 1000),
     "model.dim": _between(1, 65_536),
+    "model.pooling": _one_of(*POOLINGS),
     "model.train": _one_of("all", "head"),
     "model.head": _one_of(*HEADS),
     "model.hidden": _between(1, 65_536),
@@ -153,6 +155,8 @@ class ModelConfig:
     pretrained: str | None = "imagenet"
     freeze_batch_norm: bool = True
     gradient_checkpointing: bool = False
+    pooling: str = "backbone"
+    """`backbone` for the network's own, `average`, `gem` with a power that is learnt, or `cls`."""
     train: str = "all"
     """`all`, or `head`: the backbone is frozen, and its features are computed once."""
     head: str = "linear"

@@ -84,7 +84,12 @@ def build_optimizer(
     encoder: Encoder, config: OptimizerConfig, *, fused: bool = True
 ) -> torch.optim.Optimizer:
     """Backbone, where it moves, and head in one optimiser; the head at `head_factor` times the rate."""
-    backbone = [weight for weight in encoder.backbone.parameters() if weight.requires_grad]
+    backbone = [
+        weight
+        for part in (encoder.backbone, encoder.pooling)
+        for weight in part.parameters()
+        if weight.requires_grad
+    ]
     groups = [
         {"params": backbone, "lr": config.lr},
         {"params": list(encoder.head.parameters()), "lr": config.lr * config.head_factor},

@@ -103,6 +103,7 @@ def with_start(config: TrainConfig) -> TrainConfig:
             head=head.kind,
             hidden=head.hidden,
             dropout=head.dropout,
+            pooling=start.pooling_name,
             pretrained=None,
         )
     elif config.data.features is not None:
@@ -158,6 +159,7 @@ def build_encoder(config: TrainConfig, manifest: Manifest, fabric: Any) -> Encod
         gradient_checkpointing=config.model.gradient_checkpointing,
         level_names=manifest.levels,
         head=Head(config.model.head, config.model.hidden, config.model.dropout),
+        pooling=config.model.pooling,
     )
     if config.model.start is not None:
         encoder.load_state_dict(Encoder.from_pretrained(config.model.start).state_dict())
