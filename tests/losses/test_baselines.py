@@ -15,10 +15,16 @@ from pytorch_metric_learning.utils import loss_and_miner_utils
 from happier import Taxonomy
 from happier.errors import InputError, OptionError
 from happier.losses import (
+    ArcFaceLoss,
+    BlackboxAPLoss,
+    CosFaceLoss,
     CSLLoss,
+    FastAPLoss,
     HAPLoss,
     HiMulConLoss,
+    MultiSimilarityLoss,
     NormSoftmaxLoss,
+    ProxyAnchorLoss,
     ProxyNCAPPLoss,
     ROADMAPLoss,
     SigmoidHAPLoss,
@@ -286,3 +292,160 @@ def test_smooth_ap_takes_whole_paths():
     distinct = torch.tensor([[0, 5], [1, 6], [0, 5], [1, 6]])
     for loss in (SmoothAPLoss(), ROADMAPLoss(), TripletLoss(mining="all"), SupRecallLoss()):
         assert torch.equal(loss(embeddings, recurring), loss(embeddings, distinct))
+
+
+def known_classes(labels):
+    """Items whose finest class is known, and their classes."""
+    known = labels[:, -1] != -1
+    return known, labels[known, -1]
+
+
+def slow_margin_softmax(loss, margined):
+    def slow(v, labels):
+        proxies = F.normalize(loss.proxies.weight.double(), dim=1)
+        total, count = 0.0, 0
+        for vector, row in zip(v, labels.tolist(), strict=True):
+            if row[-1] != -1:
+                logits = [vector @ proxy for proxy in proxies]
+                logits[row[-1]] = margined(logits[row[-1]])
+                logits = loss.scale * torch.stack(logits)
+                total, count = total + logits.logsumexp(0) - logits[row[-1]], count + 1
+        return total / count
+
+    return slow
+
+
+def wider_angle(margin):
+    def margined(cosine):
+        angle = torch.acos(cosine)
+        return torch.cos(angle + margin) if angle <= math.pi - margin else cosine - margin * math.sin(margin)
+
+    return margined
+
+
+@pytest.mark.parametrize("margin", [0.5, 2.5])
+def test_arcface(batch, margin):
+    """With the wide margin most items are beyond the place where the cosine stops to fall."""
+    embeddings, labels = batch
+    loss = ArcFaceLoss(9, embeddings.shape[1], margin=margin, scale=8.0)
+    slow = slow_margin_softmax(loss, wider_angle(margin))
+    assert_equal_with_gradient(lambda v: loss(v, labels), lambda v: slow(v, labels), embeddings)
+    theirs = pml.ArcFaceLoss(9, embeddings.shape[1], margin=math.degrees(margin), scale=8.0)
+    theirs.W.data = loss.proxies.weight.data.T.double()
+    known, classes = known_classes(labels)
+    torch.testing.assert_close(loss(embeddings, labels), theirs(embeddings[known], classes))
+    with pytest.raises(OptionError, match="below pi"):
+        ArcFaceLoss(9, 4, margin=28.6)
+
+
+def test_cosface(batch):
+    embeddings, labels = batch
+    loss = CosFaceLoss(9, embeddings.shape[1], scale=8.0)
+    slow = slow_margin_softmax(loss, lambda cosine: cosine - 0.35)
+    assert_equal_with_gradient(lambda v: loss(v, labels), lambda v: slow(v, labels), embeddings)
+    theirs = pml.CosFaceLoss(9, embeddings.shape[1], scale=8.0)
+    theirs.W.data = loss.proxies.weight.data.T.double()
+    known, classes = known_classes(labels)
+    torch.testing.assert_close(loss(embeddings, labels), theirs(embeddings[known], classes))
+
+
+def test_proxy_anchor(batch):
+    embeddings, labels = batch
+    loss = ProxyAnchorLoss(9, embeddings.shape[1])
+    known, classes = known_classes(labels)
+
+    def slow(v):
+        proxies, pulled, pushed = F.normalize(loss.proxies.weight.double(), dim=1), [], []
+        for number, proxy in enumerate(proxies):
+            own = [vector @ proxy for vector, one in zip(v[known], classes, strict=True) if one == number]
+            others = [vector @ proxy for vector, one in zip(v[known], classes, strict=True) if one != number]
+            if own:
+                pulled.append(torch.log(1 + sum(torch.exp(-32 * (cosine - 0.1)) for cosine in own)))
+            pushed.append(torch.log(1 + sum(torch.exp(32 * (cosine + 0.1)) for cosine in others)))
+        return sum(pulled) / len(pulled) + sum(pushed) / len(proxies)
+
+    assert_equal_with_gradient(lambda v: loss(v, labels), slow, embeddings)
+    theirs = pml.ProxyAnchorLoss(9, embeddings.shape[1])
+    theirs.proxies.data = loss.proxies.weight.data.double()
+    torch.testing.assert_close(loss(embeddings, labels), theirs(embeddings[known], classes))
+
+
+def test_multi_similarity(reference, batch):
+    embeddings, labels = batch
+    rows = reference.binary(rows_of(reference, labels), 2)
+
+    def slow(v):
+        scores, total = v @ v.T, 0.0
+        for i, row in enumerate(rows):
+            near = sum(torch.exp(-2 * (scores[i, j] - 0.5)) for j in range(len(row)) if row[j] == 1)
+            far = sum(torch.exp(50 * (scores[i, j] - 0.5)) for j in range(len(row)) if row[j] == 0)
+            total = total + torch.log(1 + near + 0 * scores[0, 0]) / 2 + torch.log(1 + far) / 50
+        return total / len(rows)
+
+    assert_equal_with_gradient(lambda v: MultiSimilarityLoss()(v, labels), slow, embeddings)
+    known, _ = known_classes(labels)
+    fine = torch.unique(labels[known], dim=0, return_inverse=True)[1]
+    expected = pml.MultiSimilarityLoss()(embeddings[known], fine)
+    torch.testing.assert_close(MultiSimilarityLoss()(embeddings[known], labels[known]), expected)
+
+
+@pytest.mark.parametrize("bins", [10, 19])
+def test_fast_ap_and_softbin_ap(reference, batch, bins):
+    embeddings, labels = batch
+    rows = reference.binary(rows_of(reference, labels), 2)
+
+    def slow(v):
+        """As Revaud et al. write it: precision of each bin times the recall that it adds."""
+        scores, losses = v @ v.T, []
+        for i, row in enumerate(rows):
+            positives, above, items, ap = row.count(1), 0.0, 0.0, 0.0
+            for number in range(bins + 1):
+                centre = 1 - 2 * number / bins
+                weights = [torch.relu(1 - (score - centre).abs() * bins / 2) for score in scores[i]]
+                added = sum(weights[j] for j in range(len(row)) if row[j] == 1)
+                above = above + added
+                items = items + sum(weights[j] for j in range(len(row)) if row[j] is not None)
+                if positives and items > 0:
+                    ap = ap + above / items * added / positives
+            if positives:
+                losses.append(1 - ap)
+        return sum(losses) / len(losses)
+
+    assert_equal_with_gradient(lambda v: FastAPLoss(bins=bins)(v, labels), slow, embeddings)
+    known, _ = known_classes(labels)
+    fine = torch.unique(labels[known], dim=0, return_inverse=True)[1]
+    expected = pml.FastAPLoss(num_bins=bins)(embeddings[known], fine)
+    torch.testing.assert_close(FastAPLoss(bins=bins)(embeddings[known], labels[known]), expected)
+    with pytest.raises(OptionError, match="bins must be a whole number"):
+        FastAPLoss(bins=0)
+
+
+def test_blackbox_ap(reference, batch):
+    """The value is the true AP, the gradient that of two rankings, a query at a time."""
+    embeddings, labels = batch
+    rows = reference.binary(rows_of(reference, labels), 2)
+    lam, margin = 4.0, 0.02
+
+    def rank(scores, among):
+        return {k: 1 + sum(scores[j] > scores[k] for j in among) for k in among}
+
+    values, gradient = [], torch.zeros(len(rows), len(rows), dtype=torch.float64)
+    for i, row in enumerate(rows):
+        items = [j for j in range(len(row)) if row[j] is not None]
+        own = [j for j in items if row[j] == 1]
+        if not own:
+            continue
+        raw = (embeddings[i] @ embeddings.T).tolist()
+        scores = {j: raw[j] + (-margin / 2 if j in own else margin / 2) for j in items}
+        ranks, within = rank(scores, items), rank(scores, own)
+        values.append(1 - sum(within[k] / ranks[k] for k in own) / len(own))
+        moved = {
+            j: scores[j] + (lam * within[j] / ranks[j] ** 2 / len(own) if j in own else 0) for j in items
+        }
+        for j, after in rank(moved, items).items():
+            gradient[i, j] = -(ranks[j] - after) / lam
+    gradient /= len(values)
+    value, got = gradient_of(lambda v: BlackboxAPLoss()(v, labels), embeddings)
+    assert float(value) == pytest.approx(sum(values) / len(values), abs=1e-12)
+    torch.testing.assert_close(got, gradient @ embeddings + gradient.T @ embeddings)
+    assert got.abs().sum() > 0

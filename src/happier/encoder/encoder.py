@@ -60,8 +60,8 @@ class Encoder(nn.Module):
         gradient_checkpointing: compute the backbone twice in training to hold less memory.
         level_names: levels of the taxonomy it was trained for, coarse to fine.
         head: ``linear``, ``mlp``, or a `happier.encoder.Head`.
-        pooling: ``backbone`` for the network's own; ``average``; ``gem``, see `happier.encoder.pooling.GeM`; or
-            ``cls``, the class token of a transformer.
+        pooling: ``backbone`` for the network's own; ``average``; ``gem``, see
+            `happier.encoder.pooling.GeM`; or ``cls``, the class token of a transformer.
 
     Reference:
         Ramzi et al., Hierarchical Average Precision Training for Pertinent Image Retrieval, ECCV 2022, B.2.
@@ -118,9 +118,7 @@ class Encoder(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """What backbone and pooling make ``[B, F]`` of images ``[B, 3, H, W]``."""
-        features: Tensor = self.pooling(
-            self.backbone(images.contiguous(memory_format=torch.channels_last))
-        )
+        features: Tensor = self.pooling(self.backbone(images.contiguous(memory_format=torch.channels_last)))
         return features
 
     def head_forward(self, features: Tensor) -> Tensor:
@@ -140,7 +138,7 @@ class Encoder(nn.Module):
         return self
 
     def train_backbone(self, mode: bool = True) -> None:
-        """Let the weights of backbone and pooling move, or hold them; frozen batch norm is held in any case."""
+        """Let the weights of backbone and pooling move, or hold them; frozen batch norm is always held."""
         self.backbone.requires_grad_(mode)
         self.pooling.requires_grad_(mode)
         if self.freeze_batch_norm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -111,10 +112,20 @@ class ProxyNCAPPLoss(RetrievalLoss):
         return f"scale={self.scale}"
 
 
-def proxy_cross_entropy(batch: Batch, proxies: Proxies, sharpness: float) -> torch.Tensor:
-    """Mean cross entropy of ``sharpness * cosine`` over the items whose finest class is known."""
+def proxy_cross_entropy(
+    batch: Batch,
+    proxies: Proxies,
+    sharpness: float,
+    own: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> torch.Tensor:
+    """Mean cross entropy of ``sharpness * cosine`` over the items whose finest class is known.
+
+    ``own`` changes the cosine of an item with the proxy of its own class, for a margin.
+    """
     classes = batch.labels[:, -1]
     known = proxies.known(classes)
-    logits = sharpness * proxies(batch.embeddings)
-    entropy = F.cross_entropy(logits, classes.clamp(min=0), reduction="none")
+    cosines, column = proxies(batch.embeddings), classes.clamp(min=0)[:, None]  # [B, C], [B, 1]
+    if own is not None:
+        cosines = cosines.scatter(1, column, own(cosines.gather(1, column)))
+    entropy = F.cross_entropy(sharpness * cosines, column.squeeze(1), reduction="none")
     return (entropy * known).sum() / known.sum().clamp(min=1)

@@ -10,12 +10,17 @@ from types import MappingProxyType
 from typing import Any, Final, final
 
 from happier.errors import OptionError, did_you_mean
+from happier.losses.blackbox_ap import BlackboxAPLoss
 from happier.losses.csl import CSLLoss
+from happier.losses.fast_ap import FastAPLoss
 from happier.losses.hap import HAPLoss, SigmoidHAPLoss
 from happier.losses.happier_loss import HAPPIERLoss
 from happier.losses.himulcon import HiMulConLoss
+from happier.losses.margin_softmax import ArcFaceLoss, CosFaceLoss
+from happier.losses.multi_similarity import MultiSimilarityLoss
 from happier.losses.norm_softmax import ClusterLoss, NormSoftmaxLoss, ProxyNCAPPLoss
 from happier.losses.old_options import STEP_OPTIONS
+from happier.losses.proxy_anchor import ProxyAnchorLoss
 from happier.losses.ranking import LossEngine
 from happier.losses.retrieval_loss import RetrievalLoss
 from happier.losses.roadmap import ROADMAPLoss
@@ -118,11 +123,25 @@ LOSSES: Final[Mapping[str, LossEntry]] = MappingProxyType(
         "proxy_nca": LossEntry(ProxyNCAPPLoss, "ProxyNCA++"),
         "smooth_ap": LossEntry(SmoothAPLoss, "Smooth-AP"),
         "roadmap": LossEntry(ROADMAPLoss, "ROADMAP", surrogate=_RANK),
+        "arcface": LossEntry(ArcFaceLoss, "ArcFace"),
+        "cosface": LossEntry(CosFaceLoss, "CosFace"),
+        "proxy_anchor": LossEntry(ProxyAnchorLoss, "Proxy-Anchor"),
+        "multi_similarity": LossEntry(MultiSimilarityLoss, "Multi-Similarity"),
+        "fast_ap": LossEntry(FastAPLoss, "FastAP"),
+        "softbin_ap": LossEntry(FastAPLoss, "SoftBin-AP", preset={"bins": 19}),
+        "blackbox_ap": LossEntry(BlackboxAPLoss, "Blackbox-AP"),
         "sum_triplet": LossEntry(TripletLoss, "ΣTriplet", over_levels=True),
         "sum_nsm": LossEntry(NormSoftmaxLoss, "ΣNSM", over_levels=True),
         "sum_proxy_nca": LossEntry(ProxyNCAPPLoss, "ΣProxyNCA++", over_levels=True),
         "sum_smooth_ap": LossEntry(SmoothAPLoss, "ΣSmooth-AP", over_levels=True),
         "sum_roadmap": LossEntry(ROADMAPLoss, "ΣROADMAP", over_levels=True, surrogate=_RANK),
+        "sum_arcface": LossEntry(ArcFaceLoss, "ΣArcFace", over_levels=True),
+        "sum_cosface": LossEntry(CosFaceLoss, "ΣCosFace", over_levels=True),
+        "sum_proxy_anchor": LossEntry(ProxyAnchorLoss, "ΣProxy-Anchor", over_levels=True),
+        "sum_multi_similarity": LossEntry(MultiSimilarityLoss, "ΣMulti-Similarity", over_levels=True),
+        "sum_fast_ap": LossEntry(FastAPLoss, "ΣFastAP", over_levels=True),
+        "sum_softbin_ap": LossEntry(FastAPLoss, "ΣSoftBin-AP", preset={"bins": 19}, over_levels=True),
+        "sum_blackbox_ap": LossEntry(BlackboxAPLoss, "ΣBlackbox-AP", over_levels=True),
         "csl": LossEntry(CSLLoss, "CSL"),
         "sup_recall": LossEntry(SupRecallLoss, "SupRecall", surrogate=_RANK),
         "sup_ndcg": LossEntry(SupNDCGLoss, "SupNDCG", surrogate=_RANK),
