@@ -2,12 +2,14 @@
 
 import json
 import logging
+import pickle
 import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from scipy.io import savemat
 
 from happier.data import Manifest
@@ -62,6 +64,109 @@ def test_sop_of_the_released_size_gives_no_warning(tmp_path, caplog):
         write(tmp_path / f"Ebay_{split}.txt", header, *lines)
     assert len(import_manifest("sop", tmp_path)) == 120_053
     assert not caplog.records
+
+
+def gldv2(root):
+    write(root / "train_clean.csv", "landmark_id,images", "1,abc1 abd2", "2,bcd3", "3,cde4")
+    header = (
+        "landmark_id,category,supercategory,hierarchical_label,natural_or_human_made,cluster,overall_cluster"
+    )
+    clusters = "label_to_subcategory_with_clusters.csv"
+    lines = ["1,x,y,z,h,church,religious", "2,x,y,z,n,peak,nature", "3,x,y,z,h,,"]
+    write(root / f"train_{clusters}", header, *lines)
+    write(root / f"index_{clusters}", header, *lines, "7,x,y,z,n,lake,nature")
+    write(root / "index_image_to_landmark.csv", "id,landmark_id", "iaa1,7", "ibb2,2", "icc3,3")
+    solution = ["qaa1,iaa1 ibb2,Public", "qbb2,None,Ignored", "qcc3,icc3,Private"]
+    write(root / "retrieval_solution_v2.1.csv", "id,images,Usage", *solution)
+
+
+def test_gldv2(tmp_path, caplog):
+    gldv2(tmp_path)
+    with caplog.at_level(logging.INFO):
+        manifest = import_manifest("gldv2", tmp_path)
+    assert manifest.levels == ("supercategory", "category", "landmark")
+    assert rows_of(manifest, "id") == [
+        ["images/train/a/b/c/abc1.jpg", "train", "religious", "church", "1", "abc1"],
+        ["images/train/a/b/d/abd2.jpg", "train", "religious", "church", "1", "abd2"],
+        ["images/train/b/c/d/bcd3.jpg", "train", "nature", "peak", "2", "bcd3"],
+        ["test/q/a/a/qaa1.jpg", "query", "nature", "lake", "7", "qaa1"],
+        ["index/i/a/a/iaa1.jpg", "gallery", "nature", "lake", "7", "iaa1"],
+        ["index/i/b/b/ibb2.jpg", "gallery", "nature", "peak", "2", "ibb2"],
+    ]
+    assert "3 of 9 images are of landmarks without a category" in caplog.text
+    write(tmp_path / "retrieval_solution_v2.1.csv", "id,images", "qaa1,gone")
+    with pytest.raises(
+        DataError, match=r"retrieval_solution_v2\.1\.csv, row 1: the index has no image 'gone'"
+    ):
+        import_manifest("gldv2", tmp_path)
+    (tmp_path / "index_image_to_landmark.csv").unlink()
+    assert import_manifest("gldv2", tmp_path).splits == {"train": 3}
+    write(tmp_path / "train_clean.csv", "landmark,images", "1,abc1")
+    with pytest.raises(
+        DataError, match=r"train_clean\.csv lacks the column landmark_id; it has landmark, images"
+    ):
+        import_manifest("gldv2", tmp_path)
+
+
+def revisited(root, make_image, **changes):
+    """As the release has it: lists of numbers in one place, arrays in another."""
+    for number, name in enumerate(["all_souls_000013", "magdalen_000078"]):
+        make_image(root / "jpg" / f"{name}.jpg", seed=number)
+    ground = [
+        {"bbx": np.array([4.6, 2.0, 30.2, 21.0]), "easy": [0, 2], "hard": np.array([1]), "junk": []},
+        {"bbx": [0, 0, 40, 30], "easy": np.array([], dtype=np.int64), "hard": [3], "junk": [0, 1]},
+    ]
+    truth = {"imlist": list("abcd"), "qimlist": ["all_souls_000013", "magdalen_000078"], "gnd": ground}
+    (root / "gnd_roxford5k.pkl").write_bytes(pickle.dumps({**truth, **changes}, protocol=2))
+
+
+def test_revisited_oxford(tmp_path, make_image):
+    revisited(tmp_path, make_image)
+    manifest = import_manifest("roxford", tmp_path)
+    assert rows_of(manifest, "id", "easy", "hard", "junk") == [
+        ["queries/all_souls_000013.png", "query", "all_souls", "all_souls_000013", "a c", "b", ""],
+        ["queries/magdalen_000078.png", "query", "magdalen", "magdalen_000078", "", "d", "a b"],
+        ["jpg/a.jpg", "gallery", "all_souls", "a", "", "", ""],
+        ["jpg/b.jpg", "gallery", "all_souls", "b", "", "", ""],
+        ["jpg/c.jpg", "gallery", "all_souls", "c", "", "", ""],
+        ["jpg/d.jpg", "gallery", "magdalen", "d", "", "", ""],
+    ]
+    whole = Image.open(tmp_path / "jpg" / "all_souls_000013.jpg")
+    crop = Image.open(tmp_path / "queries" / "all_souls_000013.png")
+    assert np.array_equal(np.asarray(crop), np.asarray(whole.crop((5, 2, 30, 21))))
+    written = Manifest.read(manifest.write(tmp_path / "roxford.parquet"))
+    assert written.table["easy"].tolist()[0] == "a c"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"qimlist": ["all_souls_000013"]}, "has 1 queries and the ground truth of 2"),
+        ({"imlist": ["a"]}, "easy of query all_souls_000013 has 2, of 1 images"),
+        ({"gnd": 3}, "not a ground truth of the revisited protocol"),
+        ({"imlist": ["a b", "c", "d", "e"]}, "'a b' must have no spaces"),
+        ({"qimlist": ["all_souls_000013", "gone_1"]}, "cannot cut the query out of .*gone_1.jpg"),
+    ],
+)
+def test_a_wrong_ground_truth_is_named(tmp_path, make_image, changes, message):
+    revisited(tmp_path, make_image, **changes)
+    with pytest.raises(DataError, match=message):
+        import_manifest("roxford", tmp_path)
+
+
+class _RunsCode:
+    def __reduce__(self):
+        return print, ("code from a file ran",)
+
+
+def test_a_ground_truth_never_runs_code(tmp_path, make_image, capsys):
+    revisited(tmp_path, make_image, more=_RunsCode())
+    with pytest.raises(DataError, match=r"gnd_roxford5k\.pkl: it asks for .*print, which could run code"):
+        import_manifest("roxford", tmp_path)
+    assert capsys.readouterr().out == ""
+    (tmp_path / "gnd_roxford5k.pkl").write_bytes(b"broken")
+    with pytest.raises(DataError, match=r"cannot read .*gnd_roxford5k\.pkl"):
+        import_manifest("roxford", tmp_path)
 
 
 def inat(root, prefix="", *, ranks=True):

@@ -98,7 +98,7 @@ def import_data(
         str,
         typer.Argument(
             help="sop, inat-base, inat-full, dyml-vehicle, dyml-animal, dyml-product, cub, cars, inshop, "
-            "folder, csv"
+            "gldv2, roxford, rparis, folder, csv"
         ),
     ],
     source: Annotated[Path, typer.Argument(help="Folder of the release or of the images, or the CSV.")],

@@ -54,7 +54,8 @@ def evaluate(
     """Evaluate a run: H-AP, ASI, NDCG, AP and recall at every level, and how severe its mistakes are.
 
     The manifest's splits say how: test rows are searched for among each other, queries in their gallery,
-    distractors are added, DyML's three test sets are evaluated one by one.
+    distractors are added, DyML's three test sets are evaluated one by one, revisited Oxford and Paris by
+    their own protocol too.
 
     Example: happier evaluate runs/happier --against runs/nsm --json figures.json
     """
@@ -63,6 +64,7 @@ def evaluate(
     from happier.errors import OptionError
     from happier.evaluation.files import to_json, write_json, write_per_query, write_text
     from happier.evaluation.options import EvaluationOptions
+    from happier.evaluation.revisited import evaluate_revisited
     from happier.evaluation.table import to_latex
     from happier.progress import ProgressBar
     from happier.relevance import HierarchyRelevance
@@ -90,7 +92,10 @@ def evaluate(
     found = compare_runs(runs, options, split=split, resamples=resamples, seed=seed, published=paper)
     store(found)
     named = identify_runs(found, seed=seed) if identify else ()
+    results = [evaluate_revisited(one.vectors, one.manifest, ties=options.ties) for one in found.runs]
+    revisited = [one.summary for one in results if one is not None]
     data = found.to_data() | ({"identify": [asdict(one) for one in named]} if identify else {})
+    data |= {"revisited": revisited} if revisited else {}
     table = "\n".join(to_latex(rows, found.names) for rows in found.rows)
     if per_query is not None:
         write_per_query(found.evaluations[0], found.runs[0].manifest, per_query)
@@ -104,7 +109,7 @@ def evaluate(
     if str(latex) == "-":
         typer.echo(table, nl=False)
         return
-    _print(found)
+    _print(found, revisited)
     for name, one in zip(found.names, named, strict=False):
         _print_identification(name, one)
 
@@ -120,11 +125,11 @@ def _print_identification(name: str, figures: IdentificationFigures) -> None:
     console.print(identification_note(figures), markup=False, highlight=False)
 
 
-def _print(found: Comparison) -> None:
+def _print(found: Comparison, revisited: list[dict[str, float]]) -> None:
     """The tables on a terminal, and the notes to them."""
     from rich.console import Console
 
-    from happier.evaluation.terminal import dyml_table, metrics_table, published_table
+    from happier.evaluation.terminal import dyml_table, metrics_table, published_table, revisited_table
 
     console = Console()
     if not console.is_terminal:
@@ -133,6 +138,8 @@ def _print(found: Comparison) -> None:
         console.print(metrics_table(rows, found.names, title))
     if found.evaluations[0].dyml is not None:
         console.print(dyml_table([one.dyml or {} for one in found.evaluations], found.names))
+    if revisited:
+        console.print(revisited_table(revisited, found.names))
     if found.published is not None:
         console.print(published_table(found.published, found.own_published_row()))
     for note in found.notes():

@@ -74,6 +74,9 @@ DATASETS = {
         _by_import("cub", "order family species", None, 11788),
         _by_import("cars", "type make model", None, 16185),
         _by_import("inshop", "category item", None, 52712),
+        _by_import("gldv2", "supercategory category landmark", None, None),
+        _by_import("roxford", "landmark", None, 5063),
+        _by_import("rparis", "landmark", None, 6392),
     )
 }
 

@@ -83,6 +83,19 @@ def dyml_table(summaries: Sequence[Mapping[str, float]], names: Sequence[str]) -
     return table
 
 
+def revisited_table(summaries: Sequence[Mapping[str, float]], names: Sequence[str]) -> Table:
+    """MAP and mP@k of the protocols of revisited Oxford and Paris."""
+    table = Table(title="Revisited protocol", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    table.add_column("metric")
+    for name in names:
+        table.add_column(Text(name), justify="right")
+    for key in summaries[0]:
+        if not key.startswith("queries"):
+            label = ", ".join(key.split("/"))
+            table.add_row(label, *(format_value(found[key], "percent") for found in summaries))
+    return table
+
+
 def published_table(published: PublishedTable, own: Mapping[str, tuple[float, ...]]) -> Table:
     """The paper's rows, with these models below."""
     title = f"{published.title} as published (Ramzi et al., ECCV 2022), and these models"

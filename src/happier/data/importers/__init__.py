@@ -9,8 +9,10 @@ from happier.data.importers.cars import read_cars
 from happier.data.importers.cub import read_cub
 from happier.data.importers.dyml import read_dyml_animal, read_dyml_product, read_dyml_vehicle
 from happier.data.importers.folder import read_folder
+from happier.data.importers.gldv2 import read_gldv2
 from happier.data.importers.inat import read_inat_base, read_inat_full
 from happier.data.importers.inshop import read_inshop
+from happier.data.importers.revisited import read_roxford, read_rparis
 from happier.data.importers.sop import read_sop
 from happier.data.importers.table import read_csv_table
 from happier.data.manifest import Manifest
@@ -26,6 +28,9 @@ RELEASES: dict[str, Callable[[Path], Manifest]] = {
     "cub": read_cub,
     "cars": read_cars,
     "inshop": read_inshop,
+    "gldv2": read_gldv2,
+    "roxford": read_roxford,
+    "rparis": read_rparis,
 }
 KINDS = (*RELEASES, "folder", "csv")
 
