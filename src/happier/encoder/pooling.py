@@ -35,7 +35,7 @@ class GeM(nn.Module):
         Radenović et al., Fine-Tuning CNN Image Retrieval with No Human Annotation, TPAMI 2019.
 
     >>> maps = torch.tensor([1.0, 2.0]).reshape(1, 1, 1, 2)
-    >>> round(float(GeM(p=2.0)(maps)), 4)  # sqrt((1 + 4) / 2)
+    >>> round(GeM(p=2.0)(maps).item(), 4)  # sqrt((1 + 4) / 2)
     1.5811
     """
 
