@@ -14,7 +14,9 @@ def test_an_epoch_of_each_head_is_timed():
         catch_exceptions=False,
     )
     rows = json.loads(done.stdout)
-    assert [row["head"] for row in rows] == ["linear", "mlp"]
+    assert [(row["head"], row["precision"]) for row in rows] == [
+        (head, precision) for head in ("linear", "mlp") for precision in ("fp32", "bf16")
+    ]
     for row in rows:
         assert row["steps"] == 160 // 32
         assert 0 < row["step_seconds"] < row["epoch_seconds"]

@@ -449,3 +449,16 @@ def test_blackbox_ap(reference, batch):
     assert float(value) == pytest.approx(sum(values) / len(values), abs=1e-12)
     torch.testing.assert_close(got, gradient @ embeddings + gradient.T @ embeddings)
     assert got.abs().sum() > 0
+
+
+def test_products_with_proxies_in_bfloat16_are_close_and_their_gradients_float32():
+    loss = NormSoftmaxLoss(50, 64, generator=torch.Generator().manual_seed(0))
+    embeddings = F.normalize(torch.randn(30, 64, generator=torch.Generator().manual_seed(1)), dim=1)
+    labels = torch.arange(30) % 50
+    exact, slope = gradient_of(lambda vectors: loss(vectors, labels), embeddings)
+    loss.proxies.product = torch.bfloat16
+    rounded, rounded_slope = gradient_of(lambda vectors: loss(vectors, labels), embeddings)
+    assert rounded.dtype == rounded_slope.dtype == loss.proxies.weight.grad.dtype == torch.float32
+    assert rounded != exact
+    torch.testing.assert_close(rounded, exact, rtol=1e-2, atol=0)
+    assert F.cosine_similarity(rounded_slope, slope).min() > 0.999

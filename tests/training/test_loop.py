@@ -20,12 +20,14 @@ from happier import Encoder
 from happier.errors import CheckpointError, ConfigError, HappierError, TrainingError
 from happier.evaluation.protocol import evaluate_manifest
 from happier.losses import LOSSES
+from happier.losses.proxies import Proxies
 from happier.runs import read_run
 from happier.storage.lock import locked
 from happier.training import loop
 from happier.training.checkpoint import Checkpoints, read_checkpoint
 from happier.training.compose import compose
 from happier.training.loop import train
+from happier.training.setup import build_criterion, build_fabric
 
 RECIPES = sorted(path.stem for path in (Path(happier.conf.__file__).parent / "recipe").glob("*.yaml"))
 # Every recipe and every loss in turn.
@@ -365,6 +367,14 @@ def test_warm_up_holds_the_backbone(small, tmp_path):
     train(config)
     after = weights_of(tmp_path / "run")
     assert not torch.equal(after["encoder.backbone.conv1.0.weight"], start["backbone.conv1.0.weight"])
+
+
+@pytest.mark.parametrize(("precision", "product"), [("bf16", torch.bfloat16), ("fp32", None)])
+def test_products_with_proxies_follow_the_precision(small, tmp_path, precision, product):
+    config = compose([*small, f"run={tmp_path}/run", f"training.precision={precision}", "training.memory=8"])
+    taxonomy = happier.Taxonomy.from_labels([[0, 0], [0, 1], [1, 2]])
+    criterion = build_criterion(config, taxonomy, build_fabric(config))
+    assert [module.product for module in criterion.modules() if isinstance(module, Proxies)] == [product]
 
 
 def test_half_precision_trains(small, tmp_path):

@@ -96,6 +96,7 @@ class HeadSpeed:
 
     Attributes:
         head: ``linear`` or ``mlp``.
+        precision: ``fp32`` or ``bf16``.
         features: number of images.
         batch_size: of a step.
         steps: of an epoch.
@@ -103,6 +104,7 @@ class HeadSpeed:
     """
 
     head: str
+    precision: str
     features: int
     batch_size: int
     steps: int
@@ -130,18 +132,20 @@ def measure_heads(*, features: int = 60_000, batch_size: int = 1024, tell: Statu
         table = pd.DataFrame({"path": [f"{row}.png" for row in range(features)], "split": "train"})
         table = table.assign(category=(item % _COARSE).astype(str), product=item.astype(str))
         Manifest(table, levels=["category", "product"], root=root).write(root / "manifest.parquet")
-        return [_measure_head(head, root, batch_size, tell) for head in HEADS]
+        kinds = [(head, precision) for head in HEADS for precision in ("fp32", "bf16")]
+        return [_measure_head(*kind, root, batch_size, tell) for kind in kinds]
 
 
-def _measure_head(head: str, root: Path, batch_size: int, tell: Status) -> HeadSpeed:
+def _measure_head(head: str, precision: str, root: Path, batch_size: int, tell: Status) -> HeadSpeed:
     config = compose(
         [
             "recipe=folder_head",
-            f"run={root / head}",
+            f"run={root / f'{head}-{precision}'}",
             f"data.manifest={root / 'manifest.parquet'}",
             f"data.features={root / 'features.npy'}",
             "model.dim=512",
             f"model.head={head}",
+            f"training.precision={precision}",
             f"training.batch_size={batch_size}",
             "training.epochs=1",
             "training.tensorboard=false",
@@ -155,12 +159,12 @@ def _measure_head(head: str, root: Path, batch_size: int, tell: Status) -> HeadS
     def after_step(done: int, total: int) -> None:
         nonlocal mark, steps
         times.append(time.process_time() - mark)
-        tell(f"{head}: step {done} of {total}")
+        tell(f"{head}, {precision}: step {done} of {total}")
         mark, steps = time.process_time(), total
 
     train(config, progress=after_step)
     features = len(Manifest.read(root / "manifest.parquet"))
-    return HeadSpeed(head, features, batch_size, steps, float(np.median(times[_SKIPPED:])))
+    return HeadSpeed(head, precision, features, batch_size, steps, float(np.median(times[_SKIPPED:])))
 
 
 def _measure(what: str, config: TrainConfig, tell: Status) -> TrainingSpeed:

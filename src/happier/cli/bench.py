@@ -372,7 +372,7 @@ def bench_head(
     batch_size: Annotated[int, typer.Option(min=8, help="Features of a step.")] = 1024,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
-    """Time an epoch of HAPPIER over kept features, with each kind of head.
+    """Time an epoch of HAPPIER over kept features, with each kind of head, in fp32 and bf16.
 
     Example: happier bench head --features 60000
     """
@@ -389,9 +389,9 @@ def bench_head(
         typer.echo(json.dumps([{**asdict(row), "epoch_seconds": row.epoch_seconds} for row in rows]))
         return
     title = f"HAPPIER on {features:,} features of 2,048 numbers, batches of {batch_size:,}; CPU seconds"
-    table = Table("head", "a step", "an epoch", title=title)
+    table = Table("head", "precision", "a step", "an epoch", title=title)
     for row in rows:
-        table.add_row(row.head, f"{row.step_seconds:.3f}", f"{row.epoch_seconds:.1f}")
+        table.add_row(row.head, row.precision, f"{row.step_seconds:.3f}", f"{row.epoch_seconds:.1f}")
     Console().print(table)
 
 

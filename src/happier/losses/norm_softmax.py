@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from happier.losses.option_checks import check_positive
 from happier.losses.proxies import Proxies
 from happier.losses.retrieval_loss import Batch, RetrievalLoss
+from happier.taxonomy import UNKNOWN
 
 
 @final
@@ -124,8 +125,9 @@ def proxy_cross_entropy(
     """
     classes = batch.labels[:, -1]
     known = proxies.known(classes)
-    cosines, column = proxies(batch.embeddings), classes.clamp(min=0)[:, None]  # [B, C], [B, 1]
+    # Scaling B x D embeddings costs less than scaling B x C cosines.
+    logits = proxies(sharpness * batch.embeddings)
     if own is not None:
-        cosines = cosines.scatter(1, column, own(cosines.gather(1, column)))
-    entropy = F.cross_entropy(sharpness * cosines, column.squeeze(1), reduction="none")
-    return (entropy * known).sum() / known.sum().clamp(min=1)
+        column = classes.clamp(min=0)[:, None]  # [B, 1]
+        logits = logits.scatter(1, column, sharpness * own(logits.gather(1, column) / sharpness))
+    return F.cross_entropy(logits, classes, ignore_index=UNKNOWN, reduction="sum") / known.sum().clamp(min=1)

@@ -23,6 +23,9 @@ class Proxies(nn.Module):
         dim: their size D.
         generator: where the first values come from; None uses torch's global one.
 
+    Attributes:
+        product: type that products with the proxies are computed in; by default that of the embeddings.
+
     Shapes:
         unit vectors ``[B, D]`` in, cosines ``[B, C]`` out.
 
@@ -35,6 +38,7 @@ class Proxies(nn.Module):
         for name, value in (("num_classes", num_classes), ("dim", dim)):
             if not isinstance(value, int) or value < 1:
                 raise OptionError(f"{name} must be a whole number of 1 or more, got {value!r}")
+        self.product: torch.dtype | None = None
         bound = dim**-0.5
         self.weight = nn.Parameter(torch.empty(num_classes, dim).uniform_(-bound, bound, generator=generator))
 
@@ -44,7 +48,10 @@ class Proxies(nn.Module):
             raise InputError(
                 f"embeddings have {embeddings.shape[1]} dimensions, the proxies {self.weight.shape[1]}"
             )
-        return embeddings @ nn.functional.normalize(self.weight.to(embeddings.dtype), dim=1).T
+        directions = nn.functional.normalize(self.weight.to(embeddings.dtype), dim=1)
+        if self.product is None:
+            return embeddings @ directions.T
+        return (embeddings.to(self.product) @ directions.to(self.product).T).to(embeddings.dtype)
 
     def known(self, classes: torch.Tensor) -> torch.Tensor:
         """Bool ``[B]``: which of the class numbers ``[B]`` are known.

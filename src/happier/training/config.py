@@ -240,6 +240,7 @@ class TrainingConfig:
     warmup_epochs: int = 0
     """Epochs at the start with a frozen backbone; the schedules start after them."""
     precision: str = "fp32"
+    """Of the network, with bf16 also of products with proxies; rankings are computed in fp32."""
     clip_norm: float | None = None
     """Clip the encoder's gradient to this norm; the proxies' gradient is not clipped."""
     memory: int = 0

@@ -22,6 +22,7 @@ from happier.encoder.backbone import VECTORS_PREFIX
 from happier.encoder.features import Features
 from happier.errors import ConfigError
 from happier.losses import CrossBatchMemory, build_loss
+from happier.losses.proxies import Proxies
 from happier.runs.run_features import FeatureSource, split_rows
 from happier.taxonomy import Taxonomy
 from happier.training.batches import FeatureBatches, TrainingBatches, input_config
@@ -216,6 +217,10 @@ def build_criterion(config: TrainConfig, taxonomy: Taxonomy, fabric: Any) -> nn.
     """The loss, with a memory of earlier batches if one is configured."""
     options = {key: value for key, value in config.loss.items() if key != "name"}
     loss = build_loss(str(config.loss["name"]), taxonomy=taxonomy, dim=config.model.dim, **options)
+    if config.training.precision == "bf16":
+        for module in loss.modules():
+            if isinstance(module, Proxies):
+                module.product = torch.bfloat16
     criterion = CrossBatchMemory(loss, config.training.memory) if config.training.memory else loss
     return criterion.to(fabric.device).train()
 
