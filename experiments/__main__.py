@@ -51,6 +51,19 @@ def features(
         run_features(name, workers=workers, runs=runs, methods=methods)
 
 
+@app.command("warm-start")
+def warm_start(
+    sets: Annotated[list[str], typer.Option("--set", help="emoji, wesnoth.")],
+    runs: Runs = RUNS,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Seeds. [default: 0]")] = None,
+) -> None:
+    """Train a head, everything, and everything from a trained head, at the same cost."""
+    from experiments.warm_start import measure_warm_start
+
+    for name in sets:
+        measure_warm_start(name, runs, seeds=seeds or (0,))
+
+
 @app.command()
 def tables(
     page: Annotated[Path, typer.Option(help="Page whose marked tables are regenerated.")] = Path(
