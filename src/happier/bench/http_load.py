@@ -24,6 +24,15 @@ from happier.errors import SearchError
 _BOUNDARY = "happier-bench"
 
 
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """A loop in C where there is one: what the clients compute is missing for the server."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
 @dataclass(frozen=True)
 class Answer:
     """What a server answered."""

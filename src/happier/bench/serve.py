@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from happier.bench.http_load import Connection, ServerUnderTest, serve
+from happier.bench.http_load import Connection, ServerUnderTest, new_event_loop, serve
 
 Report = Callable[[str], None]
 # What a user does: mostly look at results and their pictures, sometimes upload an image.
@@ -104,7 +104,8 @@ def bench_serve(
         servers["now"] = stack.enter_context(serve(index, str(processes)))
         mix = _MIX if by_id is None else _BY_ID
         rounds = [_Rounds(name, one, clients, mix) for name, one in servers.items()]
-        asyncio.run(_take_turns(rounds, seconds, max_requests, report))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            runner.run(_take_turns(rounds, seconds, max_requests, report))
         return [one.load() for one in rounds]
 
 
@@ -156,15 +157,14 @@ class _Rounds:
         """Wait for the server, and learn what to ask for."""
         await self._server.ready()
         async with Connection(self._server.port) as client:
-            answer = await client.get("/api/items", spread="true", limit=200)
-            self._items = answer.json()["items"]
+            # Many images, so that most answers are not those that have just been given.
+            most = 4_000 if len(self._mix) > 1 else 100_000
+            for offset in range(0, most, 200):
+                answer = await client.get("/api/items", offset=offset, limit=200)
+                self._items += answer.json()["items"]
             if len(self._mix) > 1:
                 picture = (await client.get(self._items[0]["image"])).body
                 self._uploads = [changed_picture(picture, number) for number in range(32)]
-            else:
-                for offset in range(0, 20_000, 1_000):
-                    answer = await client.get("/api/items", offset=offset, limit=200)
-                    self._items += answer.json()["items"]
 
     async def hold(self, seconds: float, max_requests: int) -> None:
         """All clients at once."""

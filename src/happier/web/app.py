@@ -43,8 +43,14 @@ def create_app(
     """The whole application."""
     limits, metrics, access = limits or Limits(), metrics or ServerMetrics(), access or Access()
     api = create_api(explorer, limits=limits, metrics=metrics)
-    root_path = explorer.root_path
-    return add_middleware(api, access=access, limits=limits, metrics=metrics, root_path=root_path)
+    return add_middleware(
+        api,
+        access=access,
+        limits=limits,
+        metrics=metrics,
+        root_path=explorer.root_path,
+        version=lambda: explorer.versions,
+    )
 
 
 def create_api(

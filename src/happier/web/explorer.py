@@ -142,6 +142,11 @@ class Explorer:
         return True
 
     @property
+    def versions(self) -> tuple[str, ...]:
+        """Names the present state of all indexes."""
+        return tuple([model.version for model in self.models.values()])
+
+    @property
     def analysed(self) -> bool:
         """Whether mistakes can be listed at once."""
         return all(model.analysed for model in self.models.values())

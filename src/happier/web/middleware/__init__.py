@@ -9,18 +9,22 @@ Each concern is an ASGI middleware of its own. From the outside in:
 4. `TokenMiddleware`: requires a token where there are some.
 5. `BodyMiddleware`: receives the body, bounded in size, time and memory.
 6. `ConcurrencyMiddleware`: limits the requests under way, in all and per client.
-7. `FailureMiddleware`: ends requests that fail or take too long.
+7. `AnswerCacheMiddleware`: repeats answers as long as the indexes do not change.
+8. `FailureMiddleware`: ends requests that fail or take too long.
 
 A request counts as under way only once its body has arrived, so slow clients do not block others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.types import ASGIApp
 
 from happier.web.access import Access
 from happier.web.limits import Limits
 from happier.web.metrics import ServerMetrics
+from happier.web.middleware.answer_cache import AnswerCacheMiddleware
 from happier.web.middleware.body import BodyMiddleware
 from happier.web.middleware.concurrency import ConcurrencyMiddleware
 from happier.web.middleware.failure import FailureMiddleware
@@ -32,6 +36,7 @@ from happier.web.middleware.token import TokenMiddleware
 
 __all__ = [
     "Access",
+    "AnswerCacheMiddleware",
     "BodyMiddleware",
     "ConcurrencyMiddleware",
     "FailureMiddleware",
@@ -52,9 +57,12 @@ def add_middleware(
     limits: Limits,
     metrics: ServerMetrics | None = None,
     root_path: str = "",
+    version: Callable[[], object] | None = None,
 ) -> ASGIApp:
-    """The application inside all of its middleware."""
+    """The application inside all of its middleware; ``version`` names the state that answers depend on."""
     app = FailureMiddleware(app, seconds=limits.request_seconds)
+    if version is not None:
+        app = AnswerCacheMiddleware(app, version=version)
     app = ConcurrencyMiddleware(app, limits=limits)
     app = BodyMiddleware(app, limits=limits)
     if access.required:

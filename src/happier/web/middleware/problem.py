@@ -16,6 +16,7 @@ METRICS = "/metrics"
 # Where a request's scope has its `Token` and its id.
 TOKEN = "happier_token"  # noqa: S105
 REQUEST_ID = "happier_request_id"
+_HEADERS = "happier_headers"
 
 
 async def send_problem(
@@ -35,7 +36,11 @@ async def send_problem(
 
 def headers_of(scope: Scope) -> dict[str, str]:
     """The request's headers by their lower-case name."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    found: dict[str, str] | None = scope.get(_HEADERS)
+    if found is None:
+        found = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        scope[_HEADERS] = found
+    return found
 
 
 def client_of(scope: Scope) -> str:
