@@ -1,5 +1,7 @@
 """Summaries, intervals, comparisons, files."""
 
+import re
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -178,3 +180,13 @@ def test_the_table_tells_of_ties_and_missing_positives():
 def test_weighted_ap_needs_a_weight_for_each_level(results):
     with pytest.raises(OptionError, match="each of 2 levels"):
         results[0].weighted_ap([1.0])
+
+
+def test_a_printed_result_is_plain_text_even_where_colours_are_forced(monkeypatch, capsys):
+    """As in a notebook's kernel."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = happier.evaluate(np.eye(4)[[0, 0, 1, 1]], [[0], [0], [1], [1]])
+    for shown in (result, happier.compare(result, result)):
+        assert "\x1b" not in repr(shown)
+        assert not re.search(r"\bP@1\b", repr(shown))  # R@1 again, and H-P@1, which is always 1
+    assert capsys.readouterr().out == ""

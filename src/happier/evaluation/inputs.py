@@ -41,7 +41,7 @@ class Vectors:
             raise InputError(f"{name} must have at least one row and column, got shape {tuple(values.shape)}")
         if not self._is_float():
             raise InputError(f"{name} must be floating point (16, 32 or 64 bit), got dtype {values.dtype}")
-        self.largest_norm, self._keys = self._scan()
+        self.smallest_norm, self.largest_norm, self._keys = self._scan()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -93,8 +93,8 @@ class Vectors:
             picked = picked.to(device="cpu", dtype=kind).numpy()
         return np.ascontiguousarray(picked, dtype=dtype)
 
-    def _scan(self) -> tuple[float, npt.NDArray[np.uint64]]:
-        """Largest norm, and a key for each row that equal rows share; one pass over the values."""
+    def _scan(self) -> tuple[float, float, npt.NDArray[np.uint64]]:
+        """Smallest and largest norm, and a key for each row that equal rows share; one pass over them."""
         kind = np.float64 if self.is_double else np.float32
         norms, keys = np.empty(len(self)), np.empty(len(self), dtype=np.uint64)
         factors = np.random.default_rng(0).integers(1 << 32, size=self.dimensions, dtype=np.uint32)
@@ -105,7 +105,7 @@ class Vectors:
         if not np.isfinite(norms).all():
             row = int(np.flatnonzero(~np.isfinite(norms))[0])
             raise InputError(f"{self.name} must be finite, row {row} holds NaN, infinite or huge values")
-        return float(np.sqrt(norms.max())), keys
+        return float(np.sqrt(norms.min())), float(np.sqrt(norms.max())), keys
 
     def duplicates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Rows that repeat an earlier one, and the row they repeat.

@@ -13,6 +13,7 @@ from happier.arrays import IntArray
 from happier.errors import InputError
 from happier.evaluation.inputs import Vectors, as_ids
 from happier.evaluation.matching import Matching
+from happier.unit_length import warn_of_gallery
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class RetrievalProblem:
         queries = Vectors(embeddings)
         items = queries if gallery is None else Vectors(gallery, name="gallery")
         _check_sizes(queries, items)
+        warn_of_gallery(items.smallest_norm, items.largest_norm)
         mine, theirs = _check_ids(ids, gallery_ids, queries, items, leave_one_out=gallery is None)
         matching = Matching.of(labels, gallery_labels, mine, theirs)
         if matching.queries != len(queries) or matching.items != len(items):

@@ -20,7 +20,7 @@ from happier.evaluation.statistics import (
     format_p_value,
 )
 from happier.extras import needs_extra
-from happier.metrics.schema import Schema, higher_is_better, is_distance
+from happier.metrics.schema import Schema, higher_is_better, is_distance, is_redundant
 from happier.storage.atomic import atomic_file
 
 Columns = Callable[[], Iterable[tuple[str, FloatArray]]]
@@ -168,7 +168,7 @@ class Differences(dict[str, Difference]):
         for name in ("metric", "difference", "interval", "p", "better"):
             table.add_column(name, justify="left" if name == "metric" else "right", no_wrap=True)
         for metric, one in self.items():
-            if higher_is_better(metric) is None:
+            if higher_is_better(metric) is None or is_redundant(metric):
                 continue
             low, high = (_cell(metric, value, signed=True) for value in (one.low, one.high))
             cells = (_cell(metric, one.mean, signed=True), f"{low} to {high}", format_p_value(one.p_value))
@@ -249,7 +249,8 @@ def _mean(values: FloatArray) -> float:
 def _printed(table: Any) -> str:
     from rich.console import Console
 
-    console = Console(width=100, record=False)
+    # Plain text wherever it goes: a notebook would show an empty output beside it, and codes for colours.
+    console = Console(width=100, force_jupyter=False, force_terminal=False, color_system=None)
     with console.capture() as capture:
         console.print(table)
     return capture.get().rstrip()
@@ -263,7 +264,7 @@ def _better(metric: str, difference: Difference) -> str:
 
 def _table_rows(schema: Schema) -> list[str]:
     at_k = [f"{kind}@{k}" for kind in ("R", "P", "H-P", "H-R", "NDCG", "severity") for k in schema.ks]
-    return ["H-AP", "ASI", "NDCG", "AP", "mAP@R", *at_k]
+    return ["H-AP", "ASI", "NDCG", "AP", "mAP@R", *(name for name in at_k if not is_redundant(name))]
 
 
 def _cell(metric: str, value: float | None, *, signed: bool = False) -> str:

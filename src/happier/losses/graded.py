@@ -12,6 +12,7 @@ from happier.losses.objective import Objective
 from happier.losses.option_checks import check_all
 from happier.losses.ranking import LossEngine, ranking_loss
 from happier.losses.surrogate import Surrogate, choose_surrogate
+from happier.unit_length import warn_of_batch
 
 
 @final
@@ -88,6 +89,7 @@ class GradedHAPLoss(nn.Module):
         """
         references = embeddings if ref_embeddings is None else ref_embeddings
         _check_shapes(embeddings, relevance, references)
+        warn_of_batch(self, embeddings)
         if ref_embeddings is None:
             query_positions = torch.arange(len(embeddings), device=embeddings.device)
         with torch.autocast(embeddings.device.type, enabled=False):

@@ -13,6 +13,7 @@ from torch import nn
 from happier.errors import InputError
 from happier.losses.proxies import Proxies
 from happier.taxonomy import shared_levels
+from happier.unit_length import warn_of_batch
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,7 @@ class RetrievalLoss(nn.Module, ABC):
         # Ranks and softmaxes need float32: half precision cannot tell neighbouring scores apart.
         with torch.autocast(embeddings.device.type, enabled=False):
             batch = _checked(embeddings, labels, ref_embeddings, ref_labels, query_positions, indices_tuple)
+            warn_of_batch(self, batch.embeddings)
             return self.compute(batch)
 
     @abstractmethod

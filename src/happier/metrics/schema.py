@@ -80,6 +80,15 @@ def higher_is_better(name: str) -> bool | None:
     return not is_distance(name)
 
 
+def is_redundant(name: str) -> bool:
+    """Whether a metric repeats another or says nothing: P@1 is R@1, and H-P@1 is 1 or undefined.
+
+    >>> is_redundant("P@1/item"), is_redundant("P@10/item")
+    (True, False)
+    """
+    return name.split("/")[0] in ("P@1", "H-P@1")
+
+
 def is_distance(name: str) -> bool:
     """Whether a metric is a distance in the tree, 0..L; all others are shares, 0..1."""
     return name.startswith(("severity@", "first_mistake"))
