@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OMP_WAIT_POLICY ?= passive
 
 .DEFAULT_GOAL := help
-.PHONY: help setup browser demo test test-fast test-milvus test-lowest package lint types format docs reliability figures clean
+.PHONY: help setup browser demo test test-fast test-milvus test-lowest package lint types format docs notebooks reliability figures clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -64,6 +64,9 @@ format: $(STAMP) ## Format and fix what can be fixed by machine
 
 docs: $(STAMP) ## Build the documentation site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+notebooks: $(STAMP) ## Run the notebooks of the documentation anew, and keep their outputs
+	OMP_NUM_THREADS=1 $(BIN)/python docs/hooks/notebooks.py
 
 reliability: $(STAMP) ## Kill, pair and damage everything that writes; writes docs/reliability.md
 	OMP_NUM_THREADS=1 PYTHONPATH=tests/support $(BIN)/python -m reliability

@@ -2,7 +2,8 @@
 
 ``--only ranking`` makes the worked picture of H-AP alone, ``--only surrogates`` that of the losses'
 surrogates; ``--run RUN --against RUN2 --manifest FILE`` takes the screenshots of runs of your own instead of
-training two small ones on drawn shapes.
+training two small ones on drawn shapes. ``--demo runs/demo`` makes the pictures of the first page, in
+``docs/images/emoji``, from what ``happier demo`` left.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from ranking import ranking_svg
-from screenshots import take_screenshots, train_models
+from screenshots import crop_for_first_page, take_screenshots, train_models
 from surrogates import draw_surrogates
 
 HERE = Path(__file__).resolve().parent
@@ -22,6 +23,7 @@ def main() -> None:
     """Parse, make, say what was made."""
     parser = argparse.ArgumentParser(description="Make the pictures of the documentation.")
     parser.add_argument("-o", "--output", type=Path, default=HERE.parent / "images")
+    parser.add_argument("--demo", type=Path, help="the directory of a finished demo, for the first page")
     parser.add_argument("--only", choices=("ranking", "surrogates", "screenshots"), help="make these only")
     parser.add_argument("--run", type=Path, help="a run to photograph instead of the drawn shapes")
     parser.add_argument("--against", type=Path, help="the run beside it")
@@ -31,6 +33,10 @@ def main() -> None:
     if len({given.run is None, given.against is None, given.manifest is None}) == 2:
         parser.error("--run, --against and --manifest belong together")
 
+    if given.demo is not None:
+        given.run, given.against = given.demo / "happier", given.demo / "nsm"
+        given.manifest, given.only = given.demo / "manifest.parquet", "screenshots"
+        given.output = given.output / "emoji"
     given.output.mkdir(parents=True, exist_ok=True)
     made = []
     if given.only in (None, "ranking"):
@@ -50,6 +56,8 @@ def main() -> None:
             else:
                 run, against, manifest = given.run, given.against, given.manifest
             made += take_screenshots(run, against, manifest, work, given.output)
+        if given.demo is not None:
+            crop_for_first_page(given.output)
     for path in made:
         print(f"{path}: {path.stat().st_size / 1024:.0f} KiB")  # noqa: T201
 

@@ -26,7 +26,8 @@ def blocks(page, language):
 
 
 def python_blocks(page):
-    fence = r"^(<!-- not run: [^>]*-->\n+)?```python\n(.*?)^```"
+    """Of each block: a note that it is not run, the code, and the output that the page shows below it."""
+    fence = r"^(<!-- not run: [^>]*-->\n+)?```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
     return re.findall(fence, page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
@@ -40,18 +41,21 @@ def name_of(page):
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
-def test_python_blocks_run(page, tmp_path, monkeypatch):
-    """The blocks of a page run one after another, as a reader would paste them.
+def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
+    """The blocks of a page run one after another, as a reader would paste them, and print what it shows.
 
     Of a block under a comment "not run: ..." only the imports are run.
     """
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
-    for number, (note, block) in enumerate(python_blocks(page), start=1):
+    for number, (note, block, output) in enumerate(python_blocks(page), start=1):
         tree = ast.parse(block)
         if note:
             tree.body = [line for line in tree.body if isinstance(line, ast.Import | ast.ImportFrom)]
+        capsys.readouterr()
         exec(compile(tree, f"{page.name}, block {number}", "exec"), names)
+        if output:
+            assert capsys.readouterr().out == output
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "pycon")], ids=name_of)
@@ -146,7 +150,8 @@ def test_every_page_is_in_the_sites_menu():
     menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = set(re.findall(r": (\S+\.md)$", menu, flags=re.MULTILINE))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
-    assert pages == listed
+    notebooks = {f"notebooks/{page.stem}.md" for page in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
+    assert pages | notebooks == listed
 
 
 @pytest.mark.slow

@@ -43,22 +43,6 @@ def test_each_is_a_notebook_of_whole_cells(script):
 
 
 @pytest.mark.slow
-def test_the_metric(tmp_path):
-    printed = run("metric_on_your_embeddings.py", tmp_path)
-    (whole,) = numbers(line_of(printed, "H-AP  "))
-    group, digit = numbers(line_of(printed, "R@1 "))
-    mean, low, high = numbers(line_of(printed, "H-AP 0").replace("95%", ""))
-    assert low < mean < high
-    assert whole == pytest.approx(100 * mean, abs=0.06)
-    assert group >= digit
-    change, lowest, highest = numbers(line_of(printed, "half of the pixels").replace("95%", ""))
-    assert lowest < change < highest < 0
-    shares = [numbers(line)[0] for line in printed.splitlines() if line.startswith("first answer")]
-    assert sum(shares) == pytest.approx(100, abs=0.2)
-    assert shares[0] == pytest.approx(digit, abs=0.06)
-
-
-@pytest.mark.slow
 def test_the_loss_in_a_loop(tmp_path):
     printed = run("happier_in_a_pml_loop.py", tmp_path)
     losses = [numbers(line)[0] for line in printed.splitlines() if line.startswith("  epoch")]
