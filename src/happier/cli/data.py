@@ -98,13 +98,14 @@ def import_data(
         str,
         typer.Argument(
             help="sop, inat-base, inat-full, dyml-vehicle, dyml-animal, dyml-product, cub, cars, inshop, "
-            "gldv2, roxford, rparis, folder, csv"
+            "gldv2, roxford, rparis, inat2021, folder, hf, webdataset, csv"
         ),
     ],
     source: Annotated[Path, typer.Argument(help="Folder of the release or of the images, or the CSV.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Manifest to write: .parquet or .csv.")],
     levels: Annotated[
-        str | None, typer.Option(help="Level names, coarse to fine, with commas between (folder, csv).")
+        str | None,
+        typer.Option(help="Level names, coarse to fine, with commas between (folder, hf, webdataset, csv)."),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder that the paths of a csv are relative to.")] = None,
     as_json: AsJson = False,

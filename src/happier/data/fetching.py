@@ -68,6 +68,7 @@ DATASETS = {
         _by_import("sop", "category product", (12, 22634), 120053),
         _by_import("inat-base", "supercategory species", None, 461939),
         _by_import("inat-full", "kingdom phylum class order family genus species", None, 461939),
+        _by_import("inat2021", "kingdom phylum class order family genus species", None, None),
         _by_import("dyml-vehicle", "coarse middle fine", None, None),
         _by_import("dyml-animal", "coarse middle fine", None, None),
         _by_import("dyml-product", "coarse middle fine", None, None),

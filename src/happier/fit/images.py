@@ -16,6 +16,7 @@ from happier.data.importers import import_manifest
 from happier.data.split import split_by_class
 from happier.errors import DataError, ManifestError
 from happier.progress import Progress
+from happier.storage.regular_file import containing_file
 from happier.taxonomy import UNKNOWN
 
 __all__ = ["Prepared", "digest", "prepare", "read_source"]
@@ -70,7 +71,7 @@ def digest(manifest: Manifest, contents: Sequence[str] | None = None) -> str:
 
 def _size_and_time(file: Path) -> str:
     try:
-        found = file.stat()
+        found = containing_file(file).stat()
     except OSError:
         return "missing"
     return f"{found.st_size} {found.st_mtime_ns}"

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from happier.errors import CheckpointError, ImageError
 from happier.storage.checksum import file_checksum
+from happier.storage.regular_file import containing_file
 
 __all__ = ["ImageContent", "ImageTable", "image_content", "image_contents", "size_and_times"]
 
@@ -121,13 +122,13 @@ def image_content(path: Path | str) -> ImageContent:
 
 
 def size_and_times(path: Path | str) -> tuple[int, int, int]:
-    """Size, time of the last change of content, and of status, of a regular file.
+    """Size, time of the last change of content, and of status, of the regular file that has it.
 
     Raises:
         ImageError: there is none.
     """
     try:
-        found = Path(path).stat()
+        found = containing_file(path).stat()
     except OSError as error:
         raise ImageError(f"cannot read the image {path}: {error.strerror}") from error
     except ValueError as error:  # a NUL character in the path

@@ -17,7 +17,7 @@ from PIL import Image, UnidentifiedImageError
 
 from happier.data.image import FORMATS, as_rgb, open_image
 from happier.errors import ImageError
-from happier.storage.regular_file import read_regular
+from happier.storage.regular_file import containing_file, read_regular
 
 MAX_PIXELS = 40_000_000
 MAX_FILE_BYTES = 64 << 20
@@ -86,13 +86,14 @@ def file_inside(path: Path, roots: Sequence[Path]) -> Path:
         ImageError: outside the folders, or missing.
     """
     with _readable(path):
-        real = path.resolve(strict=True)
+        holder = containing_file(path)
+        real = holder.resolve(strict=True)
         if not any(real.is_relative_to(root) for root in roots):
             raise ImageError(
                 f"the image {path.name} is outside the index's image folder; "
                 "start the server with --images FOLDER to allow another"
             )
-        return real
+        return Path(f"{real}{str(path)[len(str(holder)) :]}")
 
 
 @contextmanager

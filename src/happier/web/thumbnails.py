@@ -11,6 +11,8 @@ from pathlib import Path
 
 import xxhash
 
+from happier.storage.regular_file import containing_file
+
 log = logging.getLogger(__name__)
 MAX_BYTES = 512 << 20
 # What is removed at once when there are too many: most recently made ones stay.
@@ -120,7 +122,7 @@ def picture_key(path: Path, size: int) -> str:
     Raises:
         OSError: there is no such file.
     """
-    status = path.stat()
+    status = containing_file(path).stat()
     parts = (str(path), status.st_mtime_ns, status.st_size, status.st_ino, size)
     return xxhash.xxh3_128_hexdigest("\0".join(map(str, parts)).encode(errors="surrogateescape"))
 

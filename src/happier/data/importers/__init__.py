@@ -10,11 +10,14 @@ from happier.data.importers.cub import read_cub
 from happier.data.importers.dyml import read_dyml_animal, read_dyml_product, read_dyml_vehicle
 from happier.data.importers.folder import read_folder
 from happier.data.importers.gldv2 import read_gldv2
+from happier.data.importers.hugging_face import read_hugging_face
 from happier.data.importers.inat import read_inat_base, read_inat_full
+from happier.data.importers.inat2021 import read_inat2021
 from happier.data.importers.inshop import read_inshop
 from happier.data.importers.revisited import read_roxford, read_rparis
 from happier.data.importers.sop import read_sop
 from happier.data.importers.table import read_csv_table
+from happier.data.importers.webdataset import read_webdataset
 from happier.data.manifest import Manifest
 from happier.errors import DataError, OptionError, did_you_mean
 
@@ -22,6 +25,7 @@ RELEASES: dict[str, Callable[[Path], Manifest]] = {
     "sop": read_sop,
     "inat-base": read_inat_base,
     "inat-full": read_inat_full,
+    "inat2021": read_inat2021,
     "dyml-vehicle": read_dyml_vehicle,
     "dyml-animal": read_dyml_animal,
     "dyml-product": read_dyml_product,
@@ -32,7 +36,13 @@ RELEASES: dict[str, Callable[[Path], Manifest]] = {
     "roxford": read_roxford,
     "rparis": read_rparis,
 }
-KINDS = (*RELEASES, "folder", "csv")
+OWN: dict[str, Callable[..., Manifest]] = {
+    "folder": read_folder,
+    "hf": read_hugging_face,
+    "webdataset": read_webdataset,
+}
+"""Folders of users' own images, whose levels may be named."""
+KINDS = (*RELEASES, *OWN, "csv")
 
 
 def import_manifest(
@@ -43,7 +53,7 @@ def import_manifest(
     Args:
         kind: one of `KINDS`.
         source: folder of the release or of the images, or the CSV.
-        levels: level names, coarse to fine; for ``folder`` and ``csv`` only.
+        levels: level names, coarse to fine; for users' own images only.
         root: folder that the paths of a ``csv`` are relative to.
 
     Raises:
@@ -55,7 +65,7 @@ def import_manifest(
             f"the kind must be one of {', '.join(KINDS)}, got {kind!r}{did_you_mean(kind, KINDS)}"
         )
     if levels is not None and kind in RELEASES:
-        raise OptionError(f"the levels of {kind} are fixed; only folder and csv take level names")
+        raise OptionError(f"the levels of {kind} are fixed; only {', '.join(OWN)} and csv take level names")
     if root is not None and kind != "csv":
         raise OptionError(f"the paths of {kind} are relative to its own folder; only csv takes a root")
     source = Path(source)
@@ -64,6 +74,6 @@ def import_manifest(
     try:
         if not source.is_dir():
             raise DataError(f"{source} is not a folder; {kind} is imported from a folder")
-        return read_folder(source, levels=levels) if kind == "folder" else RELEASES[kind](source)
+        return OWN[kind](source, levels=levels) if kind in OWN else RELEASES[kind](source)
     except OSError as error:
         raise DataError(f"cannot read {error.filename or source}: {error.strerror}") from error
