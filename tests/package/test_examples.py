@@ -43,6 +43,16 @@ def test_each_is_a_notebook_of_whole_cells(script):
 
 
 @pytest.mark.slow
+def test_training_with_lightning(tmp_path):
+    printed = run("happier_with_lightning.py", tmp_path)
+    for name in ("H-AP:", "AP/digit:", "R@1/digit:"):
+        before, after = numbers(line_of(printed, name))
+        assert after > before
+    (best,) = numbers(line_of(printed, "best"))
+    assert best >= numbers(line_of(printed, "H-AP:"))[1] - 1e-3
+
+
+@pytest.mark.slow
 def test_the_loss_in_a_loop(tmp_path):
     printed = run("happier_in_a_pml_loop.py", tmp_path)
     losses = [numbers(line)[0] for line in printed.splitlines() if line.startswith("  epoch")]

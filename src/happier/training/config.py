@@ -17,6 +17,7 @@ from happier.encoder.head import HEADS
 from happier.encoder.pooling import POOLINGS
 from happier.errors import ConfigError
 from happier.losses import LOSSES
+from happier.training.loggers import LOGGERS
 
 __all__ = [
     "DataConfig",
@@ -44,6 +45,7 @@ CHANGEABLE_ON_RESUME = frozenset(
         "training.checkpoint_minutes",
         "training.checkpoint_steps",
         "training.tensorboard",
+        "training.logger",
     }
 )
 RENAMED: Final = {"loss.form": "loss.engine"}
@@ -118,6 +120,7 @@ RULES: Final[dict[str, Rule]] = {
     "training.log_every": _POSITIVE_COUNT,
     "training.checkpoint_minutes": Rule("more than 0", lambda value: value > 0),
     "training.checkpoint_steps": _POSITIVE_COUNT,
+    "training.logger": _one_of(*LOGGERS),
     "evaluation.every": _COUNT,
     "evaluation.batch_size": _between(1, 2**20),
     "evaluation.patience": _POSITIVE_COUNT,
@@ -250,6 +253,8 @@ class TrainingConfig:
     checkpoint_minutes: float = 5.0
     checkpoint_steps: int | None = None
     tensorboard: bool = True
+    logger: str | None = None
+    """Write the figures to `csv`, `wandb` (Weights & Biases) or `mlflow`, too."""
 
 
 @dataclass

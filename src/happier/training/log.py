@@ -1,4 +1,4 @@
-"""The figures of a run while it runs: metrics.jsonl, TensorBoard, and a bar where there is a terminal."""
+"""The figures of a run while it runs: metrics.jsonl, TensorBoard, another logger, and a bar in a terminal."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
     from happier.runs.run_directory import RunDirectory
+    from happier.training.loggers import FigureLogger
     from happier.training.state import Position
 
 __all__ = ["RunLog"]
@@ -28,14 +29,21 @@ class RunLog:
         position: where the run continues.
         steps: steps of the whole run.
         tensorboard: write TensorBoard's files.
+        logger: where the figures go beside that.
     """
 
     def __init__(
-        self, run: RunDirectory | None, *, position: Position, steps: int, tensorboard: bool
+        self,
+        run: RunDirectory | None,
+        *,
+        position: Position,
+        steps: int,
+        tensorboard: bool,
+        logger: FigureLogger | None = None,
     ) -> None:
         self._file: IO[str] | None = None
         self._writer: SummaryWriter | None = None
-        self._steps = steps
+        self._steps, self._logger = steps, logger
         if run is not None:
             self._file = _reopen(run.metrics_file, position.log_size)
         if run is not None and tensorboard:
@@ -59,6 +67,8 @@ class RunLog:
             self._file.close()
         if self._writer is not None:
             self._writer.close()
+        if self._logger is not None:
+            self._logger.close()
 
     @property
     def size(self) -> int:
@@ -102,6 +112,8 @@ class RunLog:
             # An undefined metric is null: JSON has no NaN.
             self._file.write(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
             self._file.flush()
+        if self._logger is not None:
+            self._logger.write(group, values, step)
         if self._writer is not None:
             for name, value in values.items():
                 # TensorBoard does not accept "@" in names.

@@ -13,7 +13,9 @@ from happier import distributed
 from happier.errors import DataError, TrainingError
 from happier.storage.disk_errors import disk_errors
 from happier.training.checkpoint import Checkpoints
+from happier.training.config import flatten
 from happier.training.log import RunLog
+from happier.training.loggers import FigureLogger
 
 if TYPE_CHECKING:
     from happier.runs.run_directory import RunDirectory
@@ -50,11 +52,15 @@ class Recorder:
         distributed.barrier()
         self._state.resume(self._checkpoints)
         with self._disk_errors():
+            logger = None
+            if self._is_main and self._training.logger is not None:
+                logger = FigureLogger(self._training.logger, self._run.path, flatten(self._state.config))
             log = RunLog(
                 self._run if self._is_main else None,
                 position=self._state.position,
                 steps=self._state.steps,
                 tensorboard=self._training.tensorboard,
+                logger=logger,
             )
             self._log = self._open.enter_context(log)
         self._saved = time.monotonic()
