@@ -12,6 +12,7 @@ import warnings
 
 import lightning
 import torch
+from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import ModelCheckpoint
 from sklearn.datasets import load_digits
 from torch.nn import functional as F
@@ -23,7 +24,8 @@ from happier.lightning import HierarchicalRetrievalCallback
 from happier.losses import HAPPIERLoss, gather_across_ranks
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-warnings.filterwarnings("ignore", module="lightning")
+warnings.filterwarnings("ignore", category=PossibleUserWarning)
+warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # of Lightning itself
 torch.manual_seed(0)
 
 # %% [markdown]

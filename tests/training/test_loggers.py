@@ -74,7 +74,12 @@ class Module(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
-@pytest.mark.filterwarnings("ignore::lightning.fabric.utilities.warnings.PossibleUserWarning")
+# Of Lightning itself.
+@pytest.mark.filterwarnings(
+    "ignore:.*LeafSpec:FutureWarning",
+    "ignore:The .* does not have many workers",
+    "ignore:The number of training batches",
+)
 def test_the_callback_logs_what_evaluate_says():
     torch.manual_seed(0)
     labels = torch.tensor([[n // 8, n // 4] for n in range(16)])
