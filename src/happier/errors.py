@@ -14,6 +14,7 @@
     ├── CheckpointError       a checkpoint or model file
     ├── TrainingError         a run that cannot continue
     ├── SearchError           an index
+    │   └── EngineUnavailableError   the server that holds its vectors does not answer
     └── ServerError           a server that refuses or does not answer
 
 The command line prints any of them in one line and exits with code 2.
@@ -121,6 +122,10 @@ class TrainingError(HappierError):
 
 class SearchError(HappierError):
     """An index cannot be built, read or searched."""
+
+
+class EngineUnavailableError(SearchError):
+    """The server that holds an index's vectors does not answer; it may later."""
 
 
 class ServerError(HappierError):

@@ -18,7 +18,8 @@ from filelock import FileLock
 from pymilvus import MilvusClient
 from pymilvus.exceptions import MilvusException
 
-PACKAGE = "milvus==2.3.5"
+# Its command imports pkg_resources, which later setuptools do not have.
+PACKAGES = ("setuptools<80", "milvus==2.3.5")
 VENV = Path(__file__).parents[2] / ".venv-milvus"
 _START_SECONDS = 180
 # Those that this process started, to wait for when they have been stopped.
@@ -40,11 +41,11 @@ def install() -> Path:
         if not command.exists():
             try:
                 subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True, capture_output=True)
-                pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--no-deps", "-q", PACKAGE]
+                pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--no-deps", "-q", *PACKAGES]
                 subprocess.run(pip, check=True, capture_output=True, text=True)
             except subprocess.CalledProcessError as error:
                 last = str(error.stderr or "").strip().splitlines()[-1:]
-                raise NotInstallableError(f"{PACKAGE} does not install here: {' '.join(last)}") from error
+                raise NotInstallableError(f"{PACKAGES[1]} does not install here: {' '.join(last)}") from error
     return command
 
 

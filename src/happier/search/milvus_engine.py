@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from happier.errors import SearchError
+from happier.errors import EngineUnavailableError, SearchError
 from happier.search.back_off import ask_again
 from happier.search.engine import Branch, EngineItems, Positions, SearchScope, Settings, VectorArray
 from happier.search.exact import SCAN_ROWS, scan
@@ -260,12 +260,17 @@ class MilvusEngine:
         try:
             return ask_again(
                 lambda: call(*arguments, timeout=seconds or _CHANGE_SECONDS, **more),
-                unreachable=lambda error: getattr(error, "code", None) == Status.CONNECT_FAILED,
+                unreachable=_unreachable,
                 seconds=_RETRY_SECONDS,
             )
         except MilvusException as error:
             reason = " ".join(str(error.message).split())[:300]
-            raise SearchError(f"Milvus at {self._kept.uri} failed to {what}: {reason}") from error
+            kind = EngineUnavailableError if _unreachable(error) else SearchError
+            raise kind(f"Milvus at {self._kept.uri} failed to {what}: {reason}") from error
+
+
+def _unreachable(error: Exception) -> bool:
+    return bool(getattr(error, "code", None) == Status.CONNECT_FAILED)
 
 
 def choose_milvus(options: Mapping[str, Any]) -> None:

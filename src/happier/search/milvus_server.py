@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from happier.errors import OptionError, SearchError
+from happier.errors import EngineUnavailableError, OptionError, SearchError
 from happier.extras import needs_extra
 from happier.storage.disk_errors import disk_errors
 
@@ -119,7 +119,7 @@ def connect(uri: str) -> Any:
         if is_local(uri):
             raise SearchError(f"cannot open the Milvus file {uri}: {_why_not(Path(uri))}") from error
         reason = getattr(error, "message", str(error))
-        raise SearchError(f"cannot connect to Milvus at {uri}: {reason}") from error
+        raise EngineUnavailableError(f"cannot connect to Milvus at {uri}: {reason}") from error
 
 
 def _why_not(path: Path) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from happier.errors import OptionError, SearchError
+from happier.errors import EngineUnavailableError, OptionError, SearchError
 from happier.extras import needs_extra
 from happier.search.back_off import ask_again
 
@@ -145,7 +145,8 @@ class Database:
                 the beginning, so it must be one transaction.
 
         Raises:
-            SearchError: the server refused, or did not answer for some seconds.
+            SearchError: the server refused.
+            EngineUnavailableError: it did not answer for some seconds.
         """
 
         def once() -> Answer:
@@ -156,7 +157,8 @@ class Database:
             return ask_again(once, unreachable=_unreachable, seconds=_RETRY_SECONDS)
         except psycopg.Error as error:
             reason = " ".join(str(error).split())[:300]
-            raise SearchError(f"PostgreSQL at {self.address} failed to {what}: {reason}") from error
+            kind = EngineUnavailableError if _unreachable(error) else SearchError
+            raise kind(f"PostgreSQL at {self.address} failed to {what}: {reason}") from error
 
     @contextmanager
     def _connection(self) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp
 
-from happier.errors import HappierError, ImageError, InputError, OptionError
+from happier.errors import EngineUnavailableError, HappierError, ImageError, InputError, OptionError
 from happier.version import __version__
 from happier.web.access import Access
 from happier.web.explorer import Explorer
@@ -117,6 +117,9 @@ def _gauges(explorer: Explorer, workers: Workers) -> dict[str, Callable[[], floa
 
 
 async def _refused(_: Request, error: Exception) -> Response:
+    if isinstance(error, EngineUnavailableError):
+        headers = {"retry-after": "10", "cache-control": "no-store"}
+        return JSONResponse({"detail": str(error)}, status_code=503, headers=headers)
     status = 400 if isinstance(error, ImageError) else 404
     if isinstance(error, InputError | OptionError):
         status = 422

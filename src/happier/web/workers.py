@@ -12,7 +12,7 @@ from typing import TypeVar
 from fastapi import Response
 from pydantic import BaseModel
 
-from happier.errors import SearchError
+from happier.errors import EngineUnavailableError, SearchError
 from happier.web.explorer import Explorer
 from happier.web.indexed_model import IndexedModel
 
@@ -47,6 +47,8 @@ class Workers:
     def _run(self, work: Callable[[], Result]) -> Result:
         try:
             return work()
+        except EngineUnavailableError:
+            raise  # it was asked again already
         except SearchError:
             with suppress(SearchError):
                 self._refresh()
