@@ -7,6 +7,7 @@ found is in the tests of each reader.
 import copy
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -19,15 +20,21 @@ from hypothesis import HealthCheck, given, settings
 from noisy_images import encoder, manifest  # noqa: F401 - fixtures
 
 from happier import Encoder
+from happier.curation.corrections import Correction, CorrectionsFile, apply_corrections
+from happier.curation.taxonomy import make_taxonomy
 from happier.data import Manifest
+from happier.data.taxonomies.class_paths import with_taxonomy
 from happier.encoder.embeddings import Embeddings
 from happier.errors import HappierError
 from happier.fit.directory import FitDirectory, FitRecord
 from happier.runs import RunDirectory
 from happier.search import Index
-from happier.storage.records import write_record
+from happier.search.index_json import read_head
+from happier.storage.records import _values_checksum, write_record
 from happier.training.compose import compose
 from happier.training.config import TrainConfig, differences, to_yaml
+from happier.web.thumbnails import ThumbnailStore
+from happier.web.tokens import find_token, read_tokens
 
 EXAMPLES = int(os.environ.get("FUZZ", "15"))
 fuzz = settings(
@@ -189,9 +196,10 @@ def test_any_values_in_a_history(tmp_path, value):
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory):
-    rows = pd.DataFrame({"path": [f"{n}.png" for n in range(6)], "split": "test", "kind": "a", "item": "b"})
+    names = [(f"{n}.png", "test", f"k{n % 2}", f"i{n % 4}") for n in range(12)]
+    rows = pd.DataFrame(names, columns=["path", "split", "kind", "item"])
     place = tmp_path_factory.mktemp("index") / "index"
-    vectors = np.eye(6, 8, dtype=np.float32)
+    vectors = np.eye(12, 16, dtype=np.float32)
     Index.build(
         place, Manifest(rows, levels=["kind", "item"], root="/"), vectors, fingerprint="a" * 64
     ).close()
@@ -208,9 +216,105 @@ def test_any_values_in_an_index(index, data):
     try:
         value = data.draw(st.one_of(changes(values).map(dump), cut_and_flipped(content)))
         head.write_bytes(value)
-        survives(lambda: Index.open(index).close())
+        survives(lambda: identified(index))
     finally:
         head.write_bytes(content)
+
+
+def identified(place) -> None:
+    """Open an index and name its first image; whatever its calibration, that gives probabilities."""
+    index = Index.open(place)
+    try:
+        found = index.identify_id(index.ids[0])
+        assert all(0 <= step.probability <= 1 for step in found.steps)
+    finally:
+        index.close()
+
+
+@fuzz
+@given(data=st.data())
+def test_any_numbers_in_a_calibration(index, data):
+    """With the checksum that belongs to them, as in an index from elsewhere."""
+    head = index / "index.json"
+    content = head.read_bytes()
+    kept = read_head(index)
+    values = json.loads(content)["calibration"]
+    wrong = data.draw(changes(values))
+    try:
+        write_json({**json.loads(content), "calibration": wrong}, head)
+        survives(lambda: identified(index))
+    finally:
+        head.write_bytes(content)
+    assert read_head(index) == kept
+
+
+def write_json(values, path) -> None:
+    """An index.json whose checksum is right."""
+    del values["checksum"]
+    try:
+        values["checksum"] = _values_checksum(values)
+    except (TypeError, ValueError):
+        values["checksum"] = "0" * 32
+    path.write_bytes(dump(values))
+
+
+CORRECTIONS = b"id,label,decision,class\n1.png,k1/i1,wrong,k0/i0\n,k1/i3,right,\n"
+
+
+@fuzz
+@given(content=cut_and_flipped(CORRECTIONS))
+def test_any_bytes_as_corrections(index, tmp_path, content):
+    file = tmp_path / "corrections.csv"
+    file.write_bytes(content)
+    with closing(Index.open(index)) as opened:
+        survives(lambda: apply_corrections(opened.items, CorrectionsFile(file).read()))
+        survives(lambda: CorrectionsFile(file).record(Correction("2.png", "k0/i2", "right")))
+
+
+TOKENS = b'[anna]\ntoken = "0123456789abcdef-anna"\nrole = "write"\nexpires = 2099-01-31\n'
+TOML = [b"[a.b]\n", b"token = 1\n", b"expires = 1e999\n", b"expires = 2099-01-31T00:00:00\n", b"\xff"]
+
+
+@fuzz
+@given(content=st.one_of(cut_and_flipped(TOKENS), st.sampled_from(TOML).map(lambda line: TOKENS + line)))
+def test_any_bytes_as_tokens(tmp_path, content):
+    file = tmp_path / "tokens.toml"
+    file.write_bytes(content)
+    survives(lambda: [find_token(read_tokens(file), "0123456789abcdef-anna")])
+
+
+@fuzz
+@given(data=st.data())
+def test_any_bytes_as_thumbnails(tmp_path, data):
+    """A cache: what is damaged is missing, and never another picture."""
+    file = tmp_path / "thumbnails.sqlite"
+    for left in tmp_path.glob("thumbnails.sqlite*"):
+        left.unlink()
+    store = ThumbnailStore(file)
+    store.put("a", b"picture")
+    store.close()
+    file.write_bytes(data.draw(cut_and_flipped(file.read_bytes())))
+    for _ in range(2):
+        store = ThumbnailStore(file)
+        assert store.get("a") in (b"picture", None)
+        store.put("a", b"picture")
+        assert store.get("a") in (b"picture", None)
+        store.close()
+
+
+TREE = b"item,kind\ni0,a\ni1,a\ni2,b\ni3,b\n"
+
+
+@fuzz
+@given(content=cut_and_flipped(TREE))
+def test_any_bytes_as_a_table_of_a_taxonomy(tmp_path, content):
+    file = tmp_path / "tree.csv"
+    file.write_bytes(content)
+    names = [(f"{n}.png", "test", f"i{n % 4}") for n in range(8)]
+    flat = Manifest(pd.DataFrame(names, columns=["path", "split", "item"]), levels=["item"], root="/")
+    survives(
+        lambda: with_taxonomy(flat, make_taxonomy(flat, "table", file, choices=tmp_path / "choices.csv"))
+    )
 
 
 @pytest.fixture

@@ -187,6 +187,16 @@ def test_a_report_replaces_a_report_and_nothing_else(runs, tmp_path):
     write_report(runs[:1], place, options=replace(FAST, title="Second"))
     assert "Second" in (place / "index.html").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"precious.txt", "r"}
+    (place / "notes.txt").write_text("mine")
+    with pytest.raises(DataError, match=r"holds 'notes\.txt', which is not of a report"):
+        write_report(runs[:1], place, options=FAST)
+    assert (place / "notes.txt").read_text() == "mine"
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "index.html").write_text("my own page")
+    with pytest.raises(DataError, match="is no report"):
+        write_report(runs[:1], site, options=FAST)
+    assert (site / "index.html").read_text() == "my own page"
 
 
 def test_a_report_that_breaks_off_leaves_nothing(runs, tmp_path):

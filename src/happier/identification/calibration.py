@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from happier.arrays import FloatArray, IntArray
 from happier.identification.choice import Mask, choice_probabilities
@@ -43,8 +43,12 @@ _LEAST_SHARE = 1e-3
 _FEW = 100
 
 Count = Annotated[int, Field(ge=0)]
+# Far beyond what is ever learnt: a stored file must not make probabilities overflow.
+Parameter = Annotated[float, Field(ge=-1e6, le=1e6)]
+_LEAST_DEVIATION = 1e-9
 # Those of another version have other numbers of them.
-Parameters = Annotated[list[float], Field(min_length=1, max_length=64)]
+Parameters = Annotated[list[Parameter], Field(min_length=1, max_length=64)]
+Scale = Annotated[list[Parameter], Field(min_length=2, max_length=2)]
 
 
 class LevelCalibration(Record):
@@ -61,10 +65,17 @@ class LevelCalibration(Record):
 
     known: Parameters
     new: Parameters
-    nearest: Annotated[list[float], Field(min_length=2, max_length=2)]
-    stands_out: Annotated[list[float], Field(min_length=2, max_length=2)]
+    nearest: Scale
+    stands_out: Scale
     images: Count
     new_images: Count
+
+    @field_validator("nearest", "stands_out")
+    @classmethod
+    def _check_deviation(cls, value: list[float]) -> list[float]:
+        if value[1] < _LEAST_DEVIATION:
+            raise ValueError(f"a standard deviation must be above 0, got {value[1]:g}")
+        return value
 
     def probabilities(self, votes: BranchVotes, children: IntArray) -> tuple[FloatArray, FloatArray]:
         """Probability of each child that got votes, given the branch, and that it is a new one.
@@ -97,7 +108,7 @@ class Calibration(Record):
         images: of the index that it was learnt from.
     """
 
-    temperature: Annotated[float, Field(gt=0)]
+    temperature: Annotated[float, Field(ge=1e-6, le=1e6)]
     levels: list[LevelCalibration]
     images: Count
 

@@ -15,7 +15,7 @@ from happier.report.render import render
 from happier.runs import Run
 from happier.storage.atomic import atomic_folder
 
-PAGE = "index.html"
+PAGE, DATA, CLASSES, FIGURES, PICTURES = "index.html", "data.json", "classes.csv", "figures", "images"
 DEFAULTS = ReportOptions()
 
 
@@ -40,16 +40,28 @@ def write_report(
         OptionError: there are none, or more than four.
     """
     folder = Path(folder)
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / PAGE).is_file())):
-        raise DataError(f"{folder} exists and is no report; choose another place with -o")
+    _check_place(folder)
     with atomic_folder(folder, replace=True) as part:
         report = collect(runs, part, options, status)
         status("writing")
-        report.write(part / "data.json")
-        _write_classes(report, part / "classes.csv")
-        names = write_figures(report, part / "figures") if options.figures else ()
+        report.write(part / DATA)
+        _write_classes(report, part / CLASSES)
+        names = write_figures(report, part / FIGURES) if options.figures else ()
         (part / PAGE).write_text(render(report, names), encoding="utf-8")
     return report
+
+
+def _check_place(folder: Path) -> None:
+    """A report is replaced whole: what is not of a report, such as another page, must not go with it."""
+    if not folder.exists():
+        return
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
+    if names and not {PAGE, DATA} <= names:
+        raise DataError(f"{folder} exists and is no report; choose another place with -o")
+    if foreign := sorted(names - {PAGE, DATA, CLASSES, FIGURES, PICTURES}):
+        raise DataError(
+            f"{folder} holds {foreign[0]!r}, which is not of a report; choose another place with -o"
+        )
 
 
 def _write_classes(report: Report, path: Path) -> None:

@@ -107,7 +107,7 @@ def _disk_jobs(workshop: Workshop, kind: str, most: int | None) -> Iterator[tupl
     operations = workshop.operations.values()
     if kind == "full":
         for one in operations:
-            points = min(most or 6, 1 if one.name == "export" else 6)
+            points = 1 if one.name == "export" else 6 if most is None else max(1, most // 2)
             yield one.name, partial(full_disk.fill, workshop, one, points=points)
     else:
         parts = (0.1, 0.5, 0.9) if most is None else (0.5,)

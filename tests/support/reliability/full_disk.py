@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from reliability.crash import Expected, changes, traced
 from reliability.operations import Operation, Workshop
 from reliability.tracing import Call
@@ -52,7 +54,8 @@ def fill(workshop: Workshop, operation: Operation, *, points: int = 5) -> Full:
     expected = Expected.of(workshop, operation)
     calls = changes(workshop, operation)
     needing = [call.number for call in calls if call.name in NEED_SPACE]
-    places = {needing[round(part * (len(needing) - 1) / max(1, points - 1))] for part in range(points)}
+    parts = np.linspace(0, 1, points) if points > 1 else [0.5]
+    places = {needing[round(part * (len(needing) - 1))] for part in parts}
     cases = [(place, errno.ENOSPC) for place in sorted(places)] + [(1, errno.EROFS)]
     for place, fault in cases:
         box.put(workshop.before(operation))
