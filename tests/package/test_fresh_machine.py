@@ -54,12 +54,13 @@ def turkish(tmp_path):
 
 
 @pytest.mark.slow
-def test_everything_works_on_a_machine_that_differs(tmp_path, turkish):
+@pytest.mark.parametrize("language", ["C", "tr_TR.UTF-8"])
+def test_everything_works_on_a_machine_that_differs(tmp_path, turkish, language):
     place = tmp_path / "Bilder für İğdir"
     images = make_shapes(place / "Äpfel und şişe", items=4, views=3).parent
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("LC_", "XDG_"))},
-        "LC_ALL": "tr_TR.UTF-8",
+        "LC_ALL": language,
         "LOCPATH": str(turkish),
         "TZ": "Asia/Kathmandu",
         "HOME": "/proc",  # nobody can write there

@@ -27,7 +27,9 @@ def embed(
     features: Annotated[
         bool, typer.Option("--features", help="Features of the backbone, to train heads on, not embeddings.")
     ] = False,
-    views: Annotated[int, typer.Option(help="With --features: augmented views of each image, too.")] = 0,
+    views: Annotated[
+        int, typer.Option(min=0, max=1000, help="With --features: augmented views of each image, too.")
+    ] = 0,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, ... [default: a GPU if there is one]")
     ] = None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    faults = 0
+    faults, commit = 0, _commit()
     with tempfile.TemporaryDirectory(dir=_fast_disk()) as folder:
         workshop = Workshop(Path(folder))
         for kind in options.kinds or KINDS:
@@ -79,7 +80,7 @@ def _run(options: argparse.Namespace) -> int:
                 _show(kind, result, time.monotonic() - start)
                 faults += len(result.faults)
                 if not options.quick:
-                    page.keep(options.results, kind, name, vars(result))
+                    page.keep(options.results, kind, name, {**vars(result), "commit": commit})
     return faults
 
 
@@ -121,6 +122,11 @@ def _show(kind: str, result: Any, seconds: float) -> None:
     print(f"{kind}: {json.dumps(values)} faults {len(result.faults)} ({seconds:.0f} s)", flush=True)
     for fault in result.faults:
         print(f"    {fault[:400]}", flush=True)
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--exclude=*", "--dirty=+"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _fast_disk() -> Path | None:

@@ -27,8 +27,9 @@ The commands are designed to give three guarantees about what is on disk.
 
 These are aims; this page says how far they were tested, and with what outcome. `make reliability` runs
 everything and writes this page; the parts can be run separately (`--only`, `--most`), and each line
-below is the latest result of its part, which may cover a sample and predate the newest change. Every
-fault of that result is listed. An actual power cut was not tested.
+below is the latest result of its part, which may cover a sample: the tables say how many there are and
+how many were tried, and the last column with which commit (+: and changes that were not committed yet).
+Every fault of that result is listed. An actual power cut was not tested.
 
 """
 
@@ -81,12 +82,12 @@ def _totals(results: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 
 def _table(results: dict[str, dict[str, Any]], columns: dict[str, str]) -> str:
-    head = "| " + " | ".join([*columns.values(), "faults"]) + " |\n"
-    line = "|---|" + "---:|" * len(columns) + "\n"
+    head = "| " + " | ".join([*columns.values(), "faults", "commit"]) + " |\n"
+    line = "|---|" + "---:|" * len(columns) + "---|\n"
     rows = ""
     for values in results.values():
         cells = [_cell(values.get(name, "")) for name in columns]
-        rows += "| " + " | ".join([*cells, str(len(values["faults"]))]) + " |\n"
+        rows += "| " + " | ".join([*cells, str(len(values["faults"])), values.get("commit", "")]) + " |\n"
     listed = "".join(f"- {name}: {fault}\n" for name, values in results.items() for fault in values["faults"])
     return head + line + rows + (f"\nFaults:\n\n{listed}" if listed else "") + "\n"
 
