@@ -93,11 +93,11 @@ def shared_levels(queries: Rows, gallery: Rows) -> Rows:
     >>> shared_levels(np.array([[0, 1]]), np.array([[0, 1], [0, 2], [1, 1]])).tolist()
     [[2, 1, 0]]
     """
-    same = (queries[:, None, 0] == gallery[None, :, 0]) & (queries[:, None, 0] != UNKNOWN)
+    known = queries - _as_int8(queries == UNKNOWN)  # an unknown label equals none
+    same = known[:, None, 0] == gallery[None, :, 0]
     shared: Rows = _as_int8(same)
     for level in range(1, queries.shape[1]):
-        mine, theirs = queries[:, None, level], gallery[None, :, level]
-        same = same & (mine == theirs) & (mine != UNKNOWN)
+        same = same & (known[:, None, level] == gallery[None, :, level])
         shared += same
     return shared
 

@@ -6,14 +6,16 @@ The items of a query are in order of score. What each positive counts then split
 2. the sigmoid over all items, ``sum_j sigmoid((s_j - s_k) / tau)``: the scores are cut into cells of width 2
    tau, where ``sigmoid`` of a difference is a short sum of products of Chebyshev polynomials of either score;
    each cell keeps the sums of its items' polynomials (moments), from which come the coefficients of a
-   polynomial for each cell of positives; its derivative gives the slopes. Beyond `REACH` cells the sigmoid is
-   0 or 1 to machine precision;
+   polynomial for each cell of positives; its derivative gives the slopes. Beyond the reach of the table of
+   coefficients the sigmoid is 0 or 1 to the precision wanted;
 3. the sigmoid beyond the margin, which the line replaces: there ``sigmoid(-x) = e^-x - e^-2x + ...``
-   converges fast, and each power is a sum that decays from one positive to the next.
+   converges fast, and each power is a sum over sorted items that decays from one to the next.
 
-The gradient has the same three parts with positives and items in each other's place. A query of N items in L
-levels takes O(N log N + L N + L C) for C pairs of cells in reach of each other; the loops over pairs in
-`_kernel` take O(N^2), and less for small N.
+The gradient has the same three parts with positives and items in each other's place. Moments are kept for
+each level, since what a positive is compared with depends on its level alone: each item enters one moment and
+each positive is evaluated once, whatever the number of levels. A query of N items in L levels takes
+O(L N + L C) for C pairs of cells in reach of each other; the loops over pairs in `_kernel` take O(N^2), and
+less for small N.
 
 Arrays, and scalars of the scores' own type, are annotated ``Any``, as in `happier.metrics.kernel`.
 """
@@ -33,15 +35,17 @@ from happier.losses.objective import AP, Objective
 from happier.losses.surrogate import StepSurrogate, Surrogate, surrogate_numbers
 from happier.numba_cache import jit
 
-REACH = 19
-"""In cells: sigmoid(2 * 19 - 2) is 1 - 2e-16."""
-
 # Least delta / tau for which the series beyond the margin is used.
 LEAST_MARGIN = 1.5
-# Largest exponent for which a factor and its inverse are finite.
-LIMIT = 650.0
+# Digits of the radix sort.
+DIGITS, DIGIT_BITS = 3, 11
+DIGIT_MASK = np.uint64((1 << DIGIT_BITS) - 1)
+# Powers that `_add_powers` sums at a time.
+GROUP = 4
+# Beyond so many cells exp(-2 d) is 0.
+FARTHEST = 400
 # What a pair costs in `_kernel`, and an item and a product of the cells' tables here, in nanoseconds.
-PAIR, ITEM, PRODUCT = 0.25, 60.0, 0.2
+PAIR, ITEM, PRODUCT = 0.25, 60.0, 0.1
 
 # One machine code of each, as in `_kernel`.
 _jit = jit(nogil=True, error_model="numpy", forceinline=True)
@@ -53,6 +57,8 @@ class _Sums(NamedTuple):
 
     terms: int  # of the series beyond the margin
     table: Any  # of `sigmoid_table`
+    exponentials: Any  # Chebyshev coefficients of exp(u) and exp(-u), [2, p]
+    decays: Any  # exp(-2 d) for cells that are d apart
     # The surrogate's numbers; with the sigmoid all but the first are 0.
     tau: float
     rho: float
@@ -65,39 +71,49 @@ class _Sums(NamedTuple):
 
 
 class _Items(NamedTuple):
-    """The items of a query in rising order of score."""
+    """The items of a query in rising order of score, by place; as members, by level first."""
 
     x: Any  # scores, float64 [n]
     level: Any
     weight: Any
-    bounds: Any  # where each cell begins, [cells + 1]
-    basis: Any  # Chebyshev polynomials of the place within the cell, [p, n]
     after: Any  # first place with a higher score, [n]
     before: Any  # first place with no lower score, [n]
     members: Any  # places of the items of level 0, of level 1, ..., each in rising order, [n]
-    starts: Any  # where each level begins among them, [L + 2]
-    rise: Any  # exp((x - centre) / tau), [n], or nothing where that would overflow
+    starts: Any  # where each level begins among the members, [L + 2]
+    cells: Any  # where each cell of each level begins among the members, [L + 1, cells + 1]
+    basis: Any  # Chebyshev polynomials of the position of each member within its cell, [p, n]
+    cell: Any  # number of its cell, [n]
+    rise: Any  # exp((x - centre of the cell) / tau), [n]
     fall: Any  # its inverse
 
 
 @functools.cache
-def sigmoid_table(degree: int) -> Any:
-    """Chebyshev coefficients ``[p, (2 REACH + 1) p]`` of sigmoid(2 d + v - u).
+def sigmoid_table(degree: int, reach: int) -> Any:
+    """Chebyshev coefficients ``[p, (2 reach + 1) p]`` of sigmoid(2 d + v - u).
 
-    The first axis is the degree in u, the place of the target in its cell; the second goes over d from -REACH
-    on and, for each, over the degree in v, the place of the source.
+    The first axis is the degree in u, the position of the target in its cell; the second goes over d from
+    -reach on and, for each, over the degree in v, the position of the source.
     """
     nodes = np.cos(np.pi * (np.arange(degree) + 0.5) / degree)
     transform = np.cos(np.outer(np.arange(degree), np.arccos(nodes))) * (2 / degree)
     transform[0] /= 2
-    shift = 2.0 * np.arange(-REACH, REACH + 1)[:, None, None]
+    shift = 2.0 * np.arange(-reach, reach + 1)[:, None, None]
     value = 1 / (1 + np.exp(-(shift + nodes[:, None] - nodes[None, :])))  # [d, v, u]
     return np.einsum("av,dvu,bu->bda", transform, value, transform).reshape(degree, -1).copy()
 
 
-def _degree(scores: torch.Tensor) -> int:
-    # The poles of the sigmoid leave an error of 6.4 ** -degree; one more than a multiple of three.
-    return 10 if scores.dtype == torch.float32 else 19
+@functools.cache
+def exponential_tables(degree: int) -> tuple[Any, Any]:
+    """Chebyshev coefficients ``[2, p]`` of exp(u) and exp(-u), and exp(-2 d) for d = 0, 1, ..."""
+    rise = np.polynomial.chebyshev.chebinterpolate(np.exp, degree - 1)
+    signs = np.where(np.arange(degree) % 2, -1.0, 1.0)
+    return np.stack([rise, rise * signs]), np.exp(-2.0 * np.arange(FARTHEST + 1))
+
+
+def _precision(scores: torch.Tensor) -> tuple[int, int]:
+    """Degree and reach; the sigmoid's poles leave an error of 6.4^-degree, the tails exp(2 - 2 reach)."""
+    # The degree is one more than a multiple of three, for `_polynomial`.
+    return (10, 11) if scores.dtype == torch.float32 else (19, 19)
 
 
 def pays(scores: torch.Tensor, levels: torch.Tensor, objective: Objective, surrogate: Surrogate) -> bool:
@@ -114,8 +130,13 @@ def pays(scores: torch.Tensor, levels: torch.Tensor, objective: Objective, surro
     low, high = (float(end) for end in torch.aminmax(scores.detach()))
     if not math.isfinite(high - low):
         return False
-    cells = (high - low) / (2 * surrogate.tau) + 1
-    products = 3 * depth * cells * min(cells, 2 * REACH + 1) * _degree(scores) ** 2
+    degree, reach = _precision(scores)
+    # The spread within some queries, without items that are not ranked, such as the query itself.
+    some = slice(None, None, max(1, queries // 16))
+    ranked = torch.where(levels[some] >= 0, scores.detach()[some], torch.nan)
+    spread = (ranked.nan_to_num(low).amax(1) - ranked.nan_to_num(high).amin(1)).clamp(min=0).mean()
+    cells = float(spread) / (2 * surrogate.tau) + 1
+    products = 2 * depth * cells * min(cells, 2 * reach + 1) * degree**2
     return pairs > ITEM * items * (1 + depth / 8) + PRODUCT * products
 
 
@@ -136,72 +157,66 @@ def ranking_sums(
     terms = 0
     if isinstance(surrogate, StepSurrogate):
         exact = 12.0 if scores.dtype == torch.float32 else 38.0
-        terms = math.ceil(exact * surrogate.tau / surrogate.delta)
+        terms = GROUP * math.ceil(exact * surrogate.tau / surrogate.delta / GROUP)
     problem = make_problem(objective, surrogate, need_gradient=need_gradient)
-    sums = _Sums(terms, sigmoid_table(_degree(scores)), *surrogate_numbers(surrogate))
+    degree, reach = _precision(scores)
+    sums = _Sums(
+        terms,
+        sigmoid_table(degree, reach),
+        *exponential_tables(degree),
+        *surrogate_numbers(surrogate),
+    )
     all_levels, weights = levels.contiguous().numpy(), objective.weights.contiguous().numpy()
     valid, cut_weights = objective.valid.numpy(), objective.cut_weights.contiguous().numpy()
-    run = _all_queries_threaded if threaded else _all_queries
-    block = max(1, (1 << 18) // s.shape[1])
-    for q in range(0, len(s), block):
-        part = slice(q, q + block)
-        # Sorting is fastest in numpy; a block of rows at a time stays in cache.
-        order = np.argsort(s[part], axis=1)
-        run(
-            s[part], order, all_levels[part], weights[part], valid[part], cut_weights[part], problem, sums,
-            g[part], values[part],
-        )  # fmt: skip
+    # The bits of a score without its sign rise with it; of float64 the upper half nearly sorts.
+    bits = s.view(np.int32) if s.itemsize == 4 else (s.view(np.int64) >> 32).astype(np.int32)
+    (_all_queries_threaded if threaded else _all_queries)(
+        s, bits, all_levels, weights, valid, cut_weights, problem, sums, g, values
+    )
     return torch.from_numpy(values), gradient
 
 
 @_jit
 def _all_queries(
-    scores: Any, order: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, problem: Problem,
+    scores: Any, bits: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, problem: Problem,
     sums: _Sums, gradient: Any, values: Any,
 ) -> None:  # fmt: skip
     for q in range(scores.shape[0]):
         if valid[q]:
             values[q] = _one_query(
-                scores[q], order[q], levels[q], weights[q], cut_weights[q], problem, sums, gradient[q]
+                scores[q], bits[q], levels[q], weights[q], cut_weights[q], problem, sums, gradient[q]
             )
 
 
 @jit(nogil=True, error_model="numpy", parallel=True)
 def _all_queries_threaded(
-    scores: Any, order: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, problem: Problem,
+    scores: Any, bits: Any, levels: Any, weights: Any, valid: Any, cut_weights: Any, problem: Problem,
     sums: _Sums, gradient: Any, values: Any,
 ) -> None:  # fmt: skip
     for q in prange(scores.shape[0]):
         if valid[q]:
             values[q] = _one_query(
-                scores[q], order[q], levels[q], weights[q], cut_weights[q], problem, sums, gradient[q]
+                scores[q], bits[q], levels[q], weights[q], cut_weights[q], problem, sums, gradient[q]
             )
 
 
 @_jit
 def _one_query(
-    scores: Any, order: Any, levels: Any, weights: Any, cut_weights: Any, problem: Problem, sums: _Sums,
+    scores: Any, bits: Any, levels: Any, weights: Any, cut_weights: Any, problem: Problem, sums: _Sums,
     gradient: Any,
 ) -> float:  # fmt: skip
     """Objective of one query; its gradient goes to ``gradient``, if that is not empty."""
-    kept = np.empty(len(order) + 1, np.int64)
-    count = 0
-    for i in range(len(order)):
-        kept[count] = order[i]
-        count += levels[order[i]] >= 0
-    kept = kept[:count]
-    items = _make_items(scores, kept, levels, weights, sums.tau, len(sums.table))
+    kept = _sorted(scores, bits, levels)
+    items = _make_items(scores, kept, levels, weights, sums)
     # Rank, hierarchical rank, and their slopes by the score of the positive itself.
-    ranks = np.zeros((4, count))
-    depth = len(weights) - 1
-    for level in range(1, depth + 1):
-        if items.starts[level] < items.starts[level + 1]:
-            if problem.smooth:
-                _smooth_ranks(items, level, weights[level], sums, ranks)
-            else:
-                _step_ranks(items, level, weights[level], problem, sums, ranks)
+    ranks = np.zeros((4, len(kept)))
+    moments = _moments(items, np.ones(len(kept)), 0)
+    if problem.smooth:
+        _smooth_ranks(items, moments, weights, sums, ranks)
+    else:
+        _step_ranks(items, moments, weights, problem, sums, ranks)
     value = 0.0
-    by_rank, by_graded = np.zeros(count), np.zeros(count)
+    by_rank, by_graded = np.zeros(len(kept)), np.zeros(len(kept))
     for i in items.members[items.starts[1] :]:
         gain, by_rank[i], by_graded[i] = gain_of_positive(
             problem, ranks[0, i], ranks[1, i], items.weight[i], cut_weights
@@ -213,19 +228,52 @@ def _one_query(
     by_rank *= -problem.share
     by_graded *= -problem.share
     g = -(by_rank * ranks[2] + by_graded * ranks[3])
-    for level in range(depth + 1):
-        if items.starts[level] < items.starts[level + 1]:
-            if problem.smooth:
-                _smooth_gradient(items, level, weights[level], sums, by_rank, by_graded, g)
-            else:
-                _step_gradient(items, level, weights[level], problem, sums, by_rank, by_graded, g)
-    for i in range(count):
+    if problem.smooth:
+        _smooth_gradient(items, weights, sums, by_rank, by_graded, g)
+    else:
+        _step_gradient(items, weights, problem, sums, by_rank, by_graded, g)
+    for i in range(len(kept)):
         gradient[kept[i]] = g[i]
     return value
 
 
 @_jit
-def _make_items(scores: Any, kept: Any, levels: Any, weights: Any, tau: float, degree: int) -> _Items:
+def _sorted(scores: Any, bits: Any, levels: Any) -> Any:
+    """The items that are ranked, in rising order of score: a radix sort of 32 bits, then by insertion."""
+    keys, other = np.empty(len(bits) + 1, np.uint64), np.empty(len(bits) + 1, np.uint64)
+    counts = np.zeros((DIGITS, (1 << DIGIT_BITS) + 1), np.int64)
+    count = 0
+    for j in range(len(bits)):
+        # Negative numbers count backwards; then the lowest comes to 0. The item is in the lower half.
+        signed = np.int64(bits[j])
+        key = np.uint64((signed ^ ((signed >> 63) & 0x7FFFFFFF)) + 0x80000000)
+        keys[count] = key << np.uint64(32) | np.uint64(j)
+        kept = levels[j] >= 0
+        count += kept
+        for digit in range(DIGITS):
+            counts[digit, ((key >> np.uint64(digit * DIGIT_BITS)) & DIGIT_MASK) + np.uint64(1)] += kept
+    for digit in range(DIGITS):
+        places, shift = counts[digit], np.uint64(32 + digit * DIGIT_BITS)
+        for value in range(1 << DIGIT_BITS):
+            places[value + 1] += places[value]
+        for i in range(count):
+            own = (keys[i] >> shift) & DIGIT_MASK
+            other[places[own]] = keys[i]
+            places[own] += 1
+        keys, other = other, keys
+    order = np.empty(count, np.uint32)
+    for i in range(count):
+        item = np.uint32(keys[i] & np.uint64(0xFFFFFFFF))
+        j = i
+        while j > 0 and scores[order[j - 1]] > scores[item]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = item
+    return order
+
+
+@_jit
+def _make_items(scores: Any, kept: Any, levels: Any, weights: Any, sums: _Sums) -> _Items:
     n, depth = len(kept), len(weights) - 1
     x, weight, u = np.empty(n), np.empty(n), np.empty(n)
     level = np.empty(n, np.int64)
@@ -237,32 +285,38 @@ def _make_items(scores: Any, kept: Any, levels: Any, weights: Any, tau: float, d
         starts[level[i] + 1] += 1
     for one in range(depth + 1):
         starts[one + 1] += starts[one]
-    members, fill = np.empty(n, np.int64), starts.copy()
+    members, fill = np.empty(n, np.uint32), starts.copy()
     for i in range(n):
         members[fill[level[i]]] = i
         fill[level[i]] += 1
-    scale, spread = 0.5 / tau, x[n - 1] - x[0]
-    bounds = np.zeros(int(spread * scale) + 2, np.int64)
-    for i in range(n):
-        place = (x[i] - x[0]) * scale
-        cell = int(place)
-        bounds[cell + 1] = i + 1
-        u[i] = 2 * (place - cell) - 1
-    for cell in range(len(bounds) - 1):
-        bounds[cell + 1] = max(bounds[cell + 1], bounds[cell])
-    after, before = np.empty(n, np.int64), np.empty(n, np.int64)
+    scale = 0.5 / sums.tau
+    cell = np.empty(n, np.int32)
+    cells = np.zeros((depth + 1, int((x[n - 1] - x[0]) * scale) + 2), np.int64)
+    for own in range(depth + 1):
+        row = cells[own]
+        row[0] = starts[own]
+        for m in range(starts[own], starts[own + 1]):
+            position = (x[members[m]] - x[0]) * scale
+            c = int(position)
+            cell[members[m]] = c
+            row[c + 1] = m + 1
+            u[m] = 2 * (position - c) - 1
+        for c in range(len(row) - 1):
+            row[c + 1] = max(row[c + 1], row[c])
+    after, before = np.empty(n, np.uint32), np.empty(n, np.uint32)
     for i in range(n):
         before[i] = before[i - 1] if i > 0 and x[i] == x[i - 1] else i
     for i in range(n - 1, -1, -1):
         after[i] = after[i + 1] if i + 1 < n and x[i] == x[i + 1] else i + 1
-    factored = n if spread / tau < 2 * LIMIT else 0
-    rise = np.empty(factored)
-    centre = 0.5 * (x[0] + x[n - 1])
-    for i in range(factored):
-        rise[i] = np.exp((x[i] - centre) / tau)
-    return _Items(
-        x, level, weight, bounds, _chebyshev(u, degree), after, before, members, starts, rise, 1.0 / rise
-    )
+    basis = _chebyshev(u, len(sums.table))
+    rise, fall, both = np.empty(n), np.empty(n), np.empty((2, n))
+    if sums.terms > 0:
+        _polynomial(basis, 0, n, sums.exponentials[0], both[0])
+        _polynomial(basis, 0, n, sums.exponentials[1], both[1])
+        for m in range(n):
+            rise[members[m]] = both[0, m]
+            fall[members[m]] = both[1, m]
+    return _Items(x, level, weight, after, before, members, starts, cells, basis, cell, rise, fall)
 
 
 @_sum
@@ -288,39 +342,55 @@ def _dots(rows: Any, first: int, last: int, other: Any, out: Any) -> None:
 
 
 @_sum
-def _polynomials(rows: Any, first: int, last: int, local: Any, steep: Any, value: Any, slope: Any) -> None:
-    """Two sums of rows, the first of which is 1; three rows at a time, which spares loads and stores."""
-    for i in range(len(value)):
-        value[i] = local[0]
-        slope[i] = steep[0]
+def _polynomial(rows: Any, first: int, last: int, factors: Any, out: Any) -> None:
+    """Sum of rows, the first of which is 1; three rows at a time, which spares loads and stores."""
+    for i in range(len(out)):
+        out[i] = factors[0]
     for a in range(1, rows.shape[0] - 2, 3):
         one, two, three = rows[a][first:last], rows[a + 1][first:last], rows[a + 2][first:last]
-        f1, f2, f3 = local[a], local[a + 1], local[a + 2]
-        g1, g2, g3 = steep[a], steep[a + 1], steep[a + 2]
-        for i in range(len(value)):
-            value[i] += f1 * one[i] + f2 * two[i] + f3 * three[i]
-            slope[i] += g1 * one[i] + g2 * two[i] + g3 * three[i]
+        f1, f2, f3 = factors[a], factors[a + 1], factors[a + 2]
+        for i in range(len(out)):
+            out[i] += f1 * one[i] + f2 * two[i] + f3 * three[i]
 
 
 @_jit
-def _sigmoid_sums(items: _Items, factor: Any, table: Any, value: Any, slope: Any) -> None:
-    """For each item k: sum_j factor_j sigmoid((x_j - x_k) / tau), and its slope, times tau, by -x_k."""
-    cells, degree = len(items.bounds) - 1, len(items.basis)
-    moments = np.zeros(cells * degree)
+def _moments(items: _Items, factor: Any, lowest: int) -> Any:
+    """Sums of the members' polynomials times a factor, ``[L + 1, cells * p]``, from level ``lowest`` on."""
+    depth, cells, degree = len(items.starts) - 2, items.cells.shape[1] - 1, len(items.basis)
+    result = np.zeros((depth + 1, cells * degree))
+    for level in range(lowest, depth + 1):
+        for c in range(cells):
+            first, last = items.cells[level, c], items.cells[level, c + 1]
+            if first < last:
+                own = result[level][c * degree : (c + 1) * degree]
+                _dots(items.basis, first, last, factor[first:last], own)
+    return result
+
+
+@_jit
+def _sigmoid_sums(items: _Items, level: int, moments: Any, table: Any, value: Any, slope: Any) -> None:
+    """For each member k of a level: sum_j f_j sigmoid((x_j - x_k) / tau), and its slope, times tau, by -x_k.
+
+    Args:
+        items: sources and targets.
+        level: of the targets.
+        moments: of the factors f, ``[cells * p]``.
+        table: of `sigmoid_table`.
+        value: ``[n]``, to fill by member, or empty where only the slope is wanted.
+        slope: ``[n]``.
+    """
+    cells, degree = items.cells.shape[1] - 1, len(items.basis)
+    reach = table.shape[1] // degree // 2
     above = np.zeros(cells + 1)
     for c in range(cells - 1, -1, -1):
-        first, last = items.bounds[c], items.bounds[c + 1]
-        own = moments[c * degree : (c + 1) * degree]
-        if first < last:
-            _dots(items.basis, first, last, factor[first:last], own)
-        above[c] = above[c + 1] + own[0]
+        above[c] = above[c + 1] + moments[c * degree]
     local, steep = np.empty(degree), np.empty(degree + 1)
     for c in range(cells):
-        first, last = items.bounds[c], items.bounds[c + 1]
+        first, last = items.cells[level, c], items.cells[level, c + 1]
         if first == last:
             continue
-        lowest, highest = max(0, c - REACH), min(cells, c + REACH + 1)
-        begin, end = (lowest - c + REACH) * degree, (highest - c + REACH) * degree
+        lowest, highest = max(0, c - reach), min(cells, c + reach + 1)
+        begin, end = (lowest - c + reach) * degree, (highest - c + reach) * degree
         _dots(table, begin, end, moments[lowest * degree : highest * degree], local)
         local[0] += above[highest]
         steep[degree] = 0.0
@@ -328,28 +398,36 @@ def _sigmoid_sums(items: _Items, factor: Any, table: Any, value: Any, slope: Any
         for a in range(degree - 1, 0, -1):  # minus the derivative
             steep[a - 1] = steep[a + 1] - 2 * a * local[a]
         steep[0] /= 2
-        _polynomials(items.basis, first, last, local, steep, value[first:last], slope[first:last])
+        if len(value) > 0:
+            _polynomial(items.basis, first, last, local, value[first:last])
+        _polynomial(items.basis, first, last, steep, slope[first:last])
 
 
-@_jit
-def _prefix(values: Any) -> Any:
-    result = np.empty(len(values) + 1)
-    total = 0.0
-    for i in range(len(values)):
-        result[i] = total
-        total += values[i]
-    result[len(values)] = total
-    return result
-
-
-@_jit
-def _decay(items: _Items, source: int, target: int, tau: float, upwards: bool) -> Any:
-    """exp(-distance / tau)."""
-    if len(items.rise) > 0:
-        if upwards:
-            return items.rise[source] * items.fall[target]
-        return items.rise[target] * items.fall[source]
-    return np.exp(-abs(items.x[source] - items.x[target]) / tau)
+@_sum
+def _add_powers(
+    items: _Items, sources: Any, factor: Any, here: Any, decays: Any, upwards: bool, out: Any, first: int
+) -> None:
+    """Four of the powers of `_beyond`, from m = ``first`` on, in registers."""
+    count = len(sources)
+    a1, a2, a3, a4 = 0.0, 0.0, 0.0, 0.0
+    last = 0
+    for n in range(count):
+        source = sources[n] if upwards else sources[count - 1 - n]
+        decay = decays[min(abs(items.cell[source] - last), FARTHEST)]
+        last = items.cell[source]
+        power, decayed = factor[source], 1.0
+        for _ in range(1, first):
+            power *= here[source]
+            decayed *= decay
+        power, decayed = power * here[source], decayed * decay
+        a1 = a1 * decayed + power
+        power, decayed = power * here[source], decayed * decay
+        a2 = a2 * decayed + power
+        power, decayed = power * here[source], decayed * decay
+        a3 = a3 * decayed + power
+        power, decayed = power * here[source], decayed * decay
+        a4 = a4 * decayed + power
+        out[n + 1, 0], out[n + 1, 1], out[n + 1, 2], out[n + 1, 3] = a1, a2, a3, a4
 
 
 @_jit
@@ -361,45 +439,48 @@ def _beyond(
     Rows of ``out``: sum of the factors f, of f x, of f sigmoid(-t / tau) and of f sigmoid'(t / tau), where t
     is the distance. Sources and targets are places in rising order.
     """
-    x, tau, delta = items.x, sums.tau, sums.delta
-    powers = np.zeros(sums.terms)
+    x, count, terms = items.x, len(sources), sums.terms
+    here, there = (items.rise, items.fall) if upwards else (items.fall, items.rise)
+    # From the farthest source on: sums of f, of f x, and of f exp(-m t / tau), where t is the distance to the
+    # centre of the last source's cell.
+    passed = np.empty((count + 1, terms + 2))
+    passed[0] = 0.0
     total, weighted = 0.0, 0.0
-    passed, count = 0, len(sources)
-    previous = -1
+    for n in range(count):
+        source = sources[n] if upwards else sources[count - 1 - n]
+        total += factor[source]
+        weighted += factor[source] * x[source]
+        passed[n + 1, 0], passed[n + 1, 1] = total, weighted
+    for m in range(2, terms + 2, GROUP):
+        _add_powers(items, sources, factor, here, sums.decays, upwards, passed[:, m : m + GROUP], m - 1)
+    n = 0
     for step in range(len(targets)):
         target = targets[step] if upwards else targets[len(targets) - 1 - step]
-        if previous >= 0 and total != 0.0:
-            ratio = _decay(items, previous, target, tau, upwards)
-            power = 1.0
-            for m in range(sums.terms):
-                power *= ratio
-                powers[m] *= power
-        previous = target
-        while passed < count:
-            source = sources[passed] if upwards else sources[count - 1 - passed]
-            distance = x[target] - x[source] if upwards else x[source] - x[target]
-            if not distance > delta:
+        while n < count:
+            distance = x[target] - x[sources[n]] if upwards else x[sources[count - 1 - n]] - x[target]
+            if not distance > sums.delta:
                 break
-            total += factor[source]
-            weighted += factor[source] * x[source]
-            ratio = _decay(items, source, target, tau, upwards)
-            power = factor[source]
-            for m in range(sums.terms):
-                power *= ratio
-                powers[m] += power
-            passed += 1
-        value, slope, sign = 0.0, 0.0, 1.0
-        for m in range(sums.terms):
-            value += sign * powers[m]
-            slope += sign * (m + 1) * powers[m]
-            sign = -sign
-        out[0, target], out[1, target], out[2, target], out[3, target] = total, weighted, value, slope
+            n += 1
+        value, slope = 0.0, 0.0
+        if n > 0:
+            nearest = items.cell[sources[n - 1] if upwards else sources[count - n]]
+            decay = -there[target] * sums.decays[min(abs(items.cell[target] - nearest), FARTHEST)]
+            power = -1.0
+            for m in range(2, terms + 2):
+                power *= decay
+                value += power * passed[n, m]
+                slope += power * passed[n, m] * (m - 1)
+        out[0, target], out[1, target], out[2, target], out[3, target] = (
+            passed[n, 0], passed[n, 1], value, slope,
+        )  # fmt: skip
 
 
 @_jit
 def _places(items: _Items, first: int, last: int) -> Any:
     """Places of the items of levels first..last, in rising order."""
-    result = np.empty(len(items.x) + 1, np.int64)
+    if items.starts[first] == items.starts[last] or items.starts[first + 1] == items.starts[last + 1]:
+        return items.members[items.starts[first] : items.starts[last + 1]]  # of one level only
+    result = np.empty(len(items.x) + 1, np.uint32)
     count = 0
     for i in range(len(items.x)):
         result[count] = i
@@ -408,98 +489,153 @@ def _places(items: _Items, first: int, last: int) -> Any:
 
 
 @_jit
-def _step_ranks(items: _Items, level: int, weight: float, problem: Problem, sums: _Sums, ranks: Any) -> None:
-    x, n = items.x, len(items.x)
-    tau, rho, delta, start, offset = sums.tau, sums.rho, sums.delta, sums.start, sums.offset
-    gamma, nu, mu = sums.gamma, sums.nu, sums.mu
-    lower, same, higher = np.empty(n), np.empty(n), np.empty(n)
+def _step_ranks(items: _Items, moments: Any, weights: Any, problem: Problem, sums: _Sums, ranks: Any) -> None:
+    n, depth = len(items.x), len(weights) - 1
+    value, slope, far, ones = np.empty(n), np.empty(n), np.empty((4, n)), np.ones(n)
+    lower = np.zeros(moments.shape[1])
+    for level in range(1, depth + 1):
+        lower += moments[level - 1]
+        targets = items.members[items.starts[level] : items.starts[level + 1]]
+        if len(targets) == 0:
+            continue
+        _sigmoid_sums(items, level, lower, sums.table, value, slope)
+        _beyond(items, _places(items, 0, level - 1), ones, targets, sums, False, far)
+        for m in range(items.starts[level], items.starts[level + 1]):
+            i = items.members[m]
+            line = sums.rho * (far[1, i] - far[0, i] * (items.x[i] + sums.delta))
+            ranks[0, i] = 1.0 + value[m] + line + far[0, i] * (sums.offset - sums.start - 1.0) + far[2, i]
+            ranks[2, i] = (slope[m] - far[3, i]) / sums.tau + sums.rho * far[0, i]
+        _add_steps(items, level, weights[level], problem, sums, ranks)
+
+
+@_jit
+def _add_steps(items: _Items, level: int, weight: float, problem: Problem, sums: _Sums, ranks: Any) -> None:
+    """What is a step or a straight line in the ranks of a level's positives: differences of prefix sums."""
+    n = len(items.x)
+    # Number of lower items, and weight of all but the higher.
+    lowers, sames = np.empty(n + 1), np.empty(n + 1)
+    lower, same = 0.0, 0.0
     # Only where there are items of higher levels.
     hrank = problem.hrank and problem.kind == AP and items.starts[level + 1] < n
     for i in range(n):
-        lower[i] = 1.0 if items.level[i] < level else 0.0
-        least = min(items.weight[i], weight)
-        above = hrank and items.level[i] > level
-        higher[i] = least if above else 0.0
-        same[i] = 0.0 if above else least  # the weight of level 0 is 0
-    smooth, smooth_slope, far = np.empty(n), np.empty(n), np.empty((4, n))
-    _sigmoid_sums(items, lower, sums.table, smooth, smooth_slope)
+        lowers[i], sames[i] = lower, same
+        least = min(items.weight[i], weight)  # the weight of level 0 is 0
+        lower += 1.0 if items.level[i] < level else 0.0
+        same += 0.0 if hrank and items.level[i] > level else least
+    lowers[n], sames[n] = lower, same
     targets = items.members[items.starts[level] : items.starts[level + 1]]
-    _beyond(items, _places(items, 0, level - 1), lower, targets, sums, False, far)
-    lowers, sames = _prefix(lower), _prefix(same)
-    highers, products = (_prefix(higher), _prefix(higher * x)) if hrank else (lowers, lowers)
-    one = 0  # first place where H_up is 1
     for i in targets:
         after = items.after[i]
-        ahead = lowers[n] - lowers[after]
-        line = rho * (far[1, i] - far[0, i] * (x[i] + delta)) + far[0, i] * (offset - start - 1.0)
-        ranks[0, i] = 1.0 + (n - after) - ahead + smooth[i] + start * ahead + line + far[2, i]
-        ranks[2, i] = (smooth_slope[i] - far[3, i]) / tau + rho * far[0, i]
-        ranks[1, i] = weight + sames[n] - sames[after]
-        if hrank:
-            one = max(one, after)
-            while one < n and nu * (x[one] - x[i]) + mu < 1.0:
-                one += 1
-            between = highers[one] - highers[after]
-            ranks[1, i] += gamma * (products[after] - x[i] * highers[after]) + highers[n] - highers[one]
-            ranks[1, i] += nu * (products[one] - products[after] - x[i] * between) + mu * between
-            ranks[3, i] = gamma * highers[after] + nu * between
+        ahead = lower - lowers[after]
+        ranks[0, i] += (n - after) - ahead + sums.start * ahead
+        ranks[1, i] = weight + same - sames[after]
+    if hrank:
+        higher = _places(items, level + 1, len(items.starts) - 2)
+        _add_up(items, higher, targets, weight, sums, ranks)
+
+
+@_jit
+def _add_up(items: _Items, higher: Any, targets: Any, weight: float, sums: _Sums, ranks: Any) -> None:
+    """Add H_up over the items of higher levels to the hierarchical ranks."""
+    x, gamma, nu, mu = items.x, sums.gamma, sums.nu, sums.mu
+    count = len(higher)
+    # Sums of the weights of the first items, and of their weights times scores.
+    sizes, products = np.zeros(count + 1), np.zeros(count + 1)
+    for n in range(count):
+        least = min(items.weight[higher[n]], weight)
+        sizes[n + 1] = sizes[n] + least
+        products[n + 1] = products[n] + least * x[higher[n]]
+    after, one = 0, 0  # the first with a higher score, the first where H_up is 1
+    for i in targets:
+        while after < count and higher[after] < items.after[i]:
+            after += 1
+        one = max(one, after)
+        while one < count and nu * (x[higher[one]] - x[i]) + mu < 1.0:
+            one += 1
+        between = sizes[one] - sizes[after]
+        ranks[1, i] += gamma * (products[after] - x[i] * sizes[after]) + sizes[count] - sizes[one]
+        ranks[1, i] += nu * (products[one] - products[after] - x[i] * between) + mu * between
+        ranks[3, i] = gamma * sizes[after] + nu * between
 
 
 @_jit
 def _step_gradient(
-    items: _Items, level: int, weight: float, problem: Problem, sums: _Sums, by_rank: Any,
-    by_graded: Any, g: Any,
-) -> None:  # fmt: skip
-    """Add the gradient by the scores of the items of a level, from positives of other levels."""
-    x, n = items.x, len(items.x)
-    tau, rho, gamma, nu, mu = sums.tau, sums.rho, sums.gamma, sums.nu, sums.mu
-    depth = len(items.starts) - 2
-    targets = items.members[items.starts[level] : items.starts[level + 1]]
-    if items.starts[level + 1] < n:  # there are items of higher levels
-        factor = np.empty(n)
-        for i in range(n):
-            factor[i] = by_rank[i] if items.level[i] > level else 0.0
-        smooth, smooth_slope, far = np.empty(n), np.empty(n), np.empty((4, n))
-        _sigmoid_sums(items, factor, sums.table, smooth, smooth_slope)
-        _beyond(items, _places(items, level + 1, depth), factor, targets, sums, True, far)
-        for i in targets:
-            g[i] += (smooth_slope[i] - far[3, i]) / tau + rho * far[0, i]
-    if level > 1 and problem.hrank and problem.kind == AP:
-        factor = np.empty(n)
-        for i in range(n):
-            factor[i] = by_graded[i] * min(items.weight[i], weight) if items.level[i] < level else 0.0
-        factors = _prefix(factor)
-        near = 0  # first place where H_up still rises
-        for i in targets:
-            before = items.before[i]
-            while near < before and not nu * (x[i] - x[near]) + mu < 1.0:
-                near += 1
-            g[i] += gamma * (factors[n] - factors[before]) + nu * (
-                factors[before] - factors[min(near, before)]
-            )
+    items: _Items, weights: Any, problem: Problem, sums: _Sums, by_rank: Any, by_graded: Any, g: Any
+) -> None:
+    """Add the gradient by the scores of all items, from positives of other levels."""
+    n, depth = len(items.x), len(weights) - 1
+    moments = _moments(items, by_rank[items.members], 1)
+    slope, far = np.empty(n), np.empty((4, n))
+    higher = np.zeros(moments.shape[1])
+    for level in range(depth, -1, -1):
+        if level < depth:
+            higher += moments[level + 1]
+        targets = items.members[items.starts[level] : items.starts[level + 1]]
+        if len(targets) == 0:
+            continue
+        if items.starts[level + 1] < n:  # there are items of higher levels
+            _sigmoid_sums(items, level, higher, sums.table, slope[:0], slope)
+            _beyond(items, _places(items, level + 1, depth), by_rank, targets, sums, True, far)
+            for m in range(items.starts[level], items.starts[level + 1]):
+                i = items.members[m]
+                g[i] += (slope[m] - far[3, i]) / sums.tau + sums.rho * far[0, i]
+        if level > 1 and problem.hrank and problem.kind == AP:
+            _add_step_gradient(items, level, weights[level], sums, by_graded, g)
 
 
 @_jit
-def _smooth_ranks(items: _Items, level: int, weight: float, sums: _Sums, ranks: Any) -> None:
+def _add_step_gradient(items: _Items, level: int, weight: float, sums: _Sums, by_graded: Any, g: Any) -> None:
+    """Add the gradient by the scores of a level's items, from the hierarchical rank of lower positives."""
+    x, n, gamma, nu, mu = items.x, len(items.x), sums.gamma, sums.nu, sums.mu
+    factors, total = np.empty(n + 1), 0.0
+    for i in range(n):
+        factors[i] = total
+        total += by_graded[i] * min(items.weight[i], weight) if items.level[i] < level else 0.0
+    factors[n] = total
+    near = 0  # first place where H_up still rises
+    for i in items.members[items.starts[level] : items.starts[level + 1]]:
+        before = items.before[i]
+        while near < before and not nu * (x[i] - x[near]) + mu < 1.0:
+            near += 1
+        g[i] += gamma * (total - factors[before]) + nu * (factors[before] - factors[min(near, before)])
+
+
+@_jit
+def _graded_moments(moments: Any, weights: Any, level: int) -> Any:
+    """Moments of all items, each times the smaller weight of its own level and of ``level``."""
+    result = np.zeros(moments.shape[1])
+    for other in range(1, len(weights)):
+        result += min(weights[other], weights[level]) * moments[other]
+    return result
+
+
+@_jit
+def _smooth_ranks(items: _Items, moments: Any, weights: Any, sums: _Sums, ranks: Any) -> None:
     n, tau = len(items.x), sums.tau
     value, slope, graded, graded_slope = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    _sigmoid_sums(items, np.ones(n), sums.table, value, slope)
-    _sigmoid_sums(items, np.minimum(items.weight, weight), sums.table, graded, graded_slope)
-    for i in items.members[items.starts[level] : items.starts[level + 1]]:
-        # No item is compared with itself, where the sigmoid is 1/2.
-        ranks[0, i] = 0.5 + value[i]
-        ranks[1, i] = 0.5 * weight + graded[i]
-        ranks[2, i] = slope[i] / tau
-        ranks[3, i] = graded_slope[i] / tau
+    total = moments.sum(0)
+    for level in range(1, len(weights)):
+        weight = weights[level]
+        _sigmoid_sums(items, level, total, sums.table, value, slope)
+        _sigmoid_sums(
+            items, level, _graded_moments(moments, weights, level), sums.table, graded, graded_slope
+        )
+        for m in range(items.starts[level], items.starts[level + 1]):
+            i = items.members[m]
+            # No item is compared with itself, where the sigmoid is 1/2.
+            ranks[0, i] = 0.5 + value[m]
+            ranks[1, i] = 0.5 * weight + graded[m]
+            ranks[2, i] = slope[m] / tau
+            ranks[3, i] = graded_slope[m] / tau
 
 
 @_jit
-def _smooth_gradient(
-    items: _Items, level: int, weight: float, sums: _Sums, by_rank: Any, by_graded: Any, g: Any
-) -> None:
-    n = len(items.x)
-    factor = by_rank + by_graded * np.minimum(items.weight, weight)
-    value, slope = np.empty(n), np.empty(n)
-    _sigmoid_sums(items, factor, sums.table, value, slope)
-    for i in items.members[items.starts[level] : items.starts[level + 1]]:
-        g[i] += slope[i] / sums.tau
+def _smooth_gradient(items: _Items, weights: Any, sums: _Sums, by_rank: Any, by_graded: Any, g: Any) -> None:
+    slope = np.empty(len(items.x))
+    total = _moments(items, by_rank[items.members], 1).sum(0)
+    graded = _moments(items, by_graded[items.members], 1)
+    for level in range(len(weights)):
+        moments = total + _graded_moments(graded, weights, level)
+        _sigmoid_sums(items, level, moments, sums.table, slope[:0], slope)
+        for m in range(items.starts[level], items.starts[level + 1]):
+            g[items.members[m]] += slope[m] / sums.tau

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
+import numpy as np
 import torch
 
 from happier.errors import OptionError
@@ -168,6 +169,11 @@ def hap_loss(
 
 def level_counts(levels: torch.Tensor, depth: int) -> torch.Tensor:
     """int64 ``[Q, L+1]``: how many items each query shares each level with."""
+    if type(levels) is torch.Tensor and levels.device.type == "cpu" and not torch.compiler.is_compiling():
+        array = levels.numpy()  # counts bytes ten times as fast as torch
+        return torch.from_numpy(
+            np.stack([np.count_nonzero(array == level, axis=1) for level in range(depth + 1)], axis=1)
+        )
     return torch.stack([(levels == level).sum(1) for level in range(depth + 1)], dim=1)
 
 
