@@ -187,6 +187,18 @@ def home_of(module, name):
 
 
 @pytest.mark.slow
+def test_formulas_are_drawn_and_words_lead_to_the_glossary(site):
+    words = re.findall(r'<a id="([^"]+)"', (site / "glossary" / "index.html").read_text())
+    for page in site.rglob("index.html"):
+        text = page.read_text()
+        assert "arithmatex" not in text, f"{page}: a formula was left as it is written"
+        assert set(re.findall(r'class="term" href="[^"]*#([^"]+)"', text)) <= set(words)
+    assert (site / "metrics" / "index.html").read_text().count("<math") > 10
+    concepts = (site / "concepts" / "index.html").read_text()
+    assert concepts.count('href="../glossary/#severity"') == 1  # the first use only
+
+
+@pytest.mark.slow
 def test_the_examples_are_shown_whole(site):
     page = html.unescape(re.sub(r"<[^>]+>", "", (site / "examples" / "index.html").read_text()))
     for script in (ROOT / "examples").glob("*.py"):
