@@ -123,6 +123,19 @@ def trees(
 
 
 @app.command()
+def partial(
+    protocol: Annotated[str, typer.Argument(help="features or fine-tuning.")] = "features",
+    workers: Workers = 2,
+    runs: Runs = RUNS,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Seeds. [default: 0, 1, 2]")] = None,
+) -> None:
+    """Train on emoji with fewer and fewer fine labels, with and without the partly labelled images."""
+    from experiments.partial_labels import SEEDS, measure_partial_labels
+
+    measure_partial_labels(protocol, seeds=seeds or SEEDS, workers=workers, runs=runs)
+
+
+@app.command()
 def rates(
     studies: Annotated[
         list[str], typer.Argument(help="Studies that swept learning rates; the last one counts.")

@@ -35,6 +35,12 @@ FILE = RESULTS / "built_trees.json"
 TREES = ("true tree", "finest classes alone", "WordNet", "clusters")
 SIZE, LEVELS = 192, ("group", "subgroup")
 KINDS = ("H-AP", "AP/", "severity@1")
+HEAD = (
+    "recipe=folder_head",
+    "transform=small",
+    f"transform.size={SIZE}",
+    "transform.normalize=backbone",
+)
 BUDGET = ("training.steps=150", "training.batch_size=256")
 
 
@@ -88,10 +94,7 @@ def _manifests(true: Path, folder: Path, run: Path) -> Iterator[tuple[str, Path]
 def _trained(directory: Path, manifest: Path, seed: int) -> Path:
     if not (directory / "model.json").is_file():
         overrides = [
-            "recipe=folder_head",
-            "transform=small",
-            f"transform.size={SIZE}",
-            "transform.normalize=backbone",
+            *HEAD,
             "loss=happier",
             *BUDGET,
             f"data.manifest={quoted(manifest)}",

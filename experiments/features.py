@@ -25,11 +25,12 @@ from zlib import crc32
 import numpy as np
 import yaml
 
-from experiments.results import RunResult, add_classes, add_result, find_result
+from experiments.results import RunResult, StoredRun, add_classes, add_result, find_result
 from experiments.running import KINDS, side_by_side
 from happier.arrays import Float32Array, FloatArray, IntArray
 from happier.data import Manifest, fetch
 from happier.errors import BusyError, ConfigError, did_you_mean
+from happier.evaluation import Result
 from happier.evaluation.protocol import evaluate_manifest
 from happier.storage.atomic import atomic_file
 from happier.storage.lock import locked
@@ -223,19 +224,27 @@ def run_one(run: FeatureRun, *, runs: Path) -> str:
         return f"{directory}: left to another process"
     trained = read_run(directory, split=run.split)
     result = evaluate_manifest(trained.vectors, trained.manifest, split=run.split).results[0]
-    details = {
-        "queries": result.summary["queries"],
-        "cpu_seconds": round(time.process_time() - started, 1),
-    }
-    summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
-    means: FloatArray = np.empty(0)
+    seconds = time.process_time() - started
     if run.split == "test":
-        assert result.classes is not None
-        means, classes = class_means(result.per_query["H-AP"], result.classes)
-        add_classes(run.folder, classes)
-    add_result(run, RunResult(summary, {}, means, details))
+        add_test_result(run, result, seconds)
+    else:
+        add_result(run, _stored(result, np.empty(0), seconds))
     shutil.rmtree(directory, ignore_errors=True)
-    return f"{run.folder} {' '.join(run.overrides)} seed={run.seed}: H-AP {100 * summary['H-AP']:.2f}"
+    return f"{run.folder} {' '.join(run.overrides)} seed={run.seed}: H-AP {100 * result.summary['H-AP']:.2f}"
+
+
+def add_test_result(run: StoredRun, result: Result, seconds: float) -> None:
+    """Add the row of a run that was evaluated on test classes, with the mean H-AP of each class."""
+    assert result.classes is not None
+    means, classes = class_means(result.per_query["H-AP"], result.classes)
+    add_classes(run.folder, classes)
+    add_result(run, _stored(result, means, seconds))
+
+
+def _stored(result: Result, means: FloatArray, seconds: float) -> RunResult:
+    summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
+    details = {"queries": result.summary["queries"], "cpu_seconds": round(seconds, 1)}
+    return RunResult(summary, {}, means, details)
 
 
 def class_means(values: FloatArray, classes: IntArray) -> tuple[FloatArray, IntArray]:

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from experiments.running import run_directories
 from experiments.study import first_jobs
-from experiments.tables import Figures, read_figures
+from experiments.tables import Figures, partial_figures, read_figures
 from happier.report.class_map import class_means, tsne, turned_towards
 from happier.report.class_map_colours import COARSE_COLOURS
 from happier.report.figures import STYLE
@@ -48,6 +48,7 @@ def write_figures(folder: Path, runs: Path, *, workers: int) -> Iterator[Path]:
         )
         for name, study in SWEEPS:
             yield _save(_sweep(read_figures(study), name), folder / f"{name}.svg")
+        yield _save(_partial(partial_figures("features")), folder / "partial-labels.svg")
         for name, study, chosen in MAPS:
             directories = run_directories(first_jobs(study, chosen), workers=workers, runs=runs)
             yield _save(_maps(directories), folder / f"{name}.svg")
@@ -96,6 +97,23 @@ def _sweep(methods: dict[str, Figures], swept: str) -> Figure:
     axes.set(xlabel=swept, ylabel="%", xticks=values)
     axes.grid(axis="y", alpha=0.25)
     figure.legend(loc="outside right center")
+    return figure
+
+
+def _partial(figures: dict[bool, dict[float, Figures]]) -> Figure:
+    """H-AP over the share of fine labels removed, with and without the partly labelled images."""
+    figure = Figure(figsize=(5.2, 3.0), layout="constrained")
+    axes = figure.subplots()
+    for (kept, shares), colour in zip(figures.items(), ("#d4572a", "#8d99a8"), strict=True):
+        seeds = [100 * np.array(one.values("H-AP")) for one in shares.values()]
+        label = "all images" if kept else "fully labelled images only"
+        removed = [100 * share for share in shares]
+        axes.plot(removed, [one.mean() for one in seeds], marker="o", color=colour, label=label)
+        for share, one in zip(removed, seeds, strict=True):
+            axes.scatter(np.full(len(one), share), one, s=10, color=colour, alpha=0.55, linewidths=0)
+    axes.set(xlabel="fine labels removed, %", ylabel="H-AP, %", xticks=[0, 25, 50, 75, 90])
+    axes.grid(axis="y", alpha=0.25)
+    axes.legend()
     return figure
 
 

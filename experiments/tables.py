@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.features import FeatureRun, Method, read_methods, read_protocol
+from experiments.partial_labels import PartialRun, partial_runs
 from experiments.results import RESULTS, RunResult, StoredRun, find_result, query_classes
 from experiments.study import first_of_the_best, read_study
 from happier.arrays import IntArray
@@ -70,7 +71,7 @@ class Figures:
     def per_query(self) -> dict[int, npt.NDArray[np.float64]]:
         """H-AP of each query, by seed; the mean of its class where only that is stored."""
         found = {job.seed: result.h_ap for job, result in zip(self.jobs, self.results, strict=True)}
-        if isinstance(self.jobs[0], FeatureRun):
+        if isinstance(self.jobs[0], FeatureRun | PartialRun):
             classes = self.classes
             found = {seed: means[classes] for seed, means in found.items()}
         return found
@@ -228,6 +229,34 @@ def progress_table() -> list[list[str]]:
     return rows
 
 
+def partial_figures(protocol: str) -> dict[bool, dict[float, Figures]]:
+    """The runs of `partial_labels` that have results: with and without partly labelled images, by share."""
+    found: dict[bool, dict[float, list[PartialRun]]] = {True: {}, False: {}}
+    for run in partial_runs(protocol):
+        if find_result(run) is not None:
+            # Where nothing is removed, there is nothing to leave out.
+            for kept in (run.kept,) if run.removed else (True, False):
+                found[kept].setdefault(run.removed, []).append(run)
+    return {
+        kept: {removed: Figures(f"{removed:.0%}", tuple(runs)) for removed, runs in shares.items()}
+        for kept, shares in found.items()
+    }
+
+
+def partial_table(protocol: str) -> list[list[str]]:
+    """H-AP over the share of fine labels that are removed, with and without the partly labelled images."""
+    figures = partial_figures(protocol)
+    rows = [["fine labels removed", "seeds", "all images", "fully labelled images only", "difference"]]
+    shares = [share for share in figures[True] if share in figures[False]]
+    found = [_difference(figures[True][share], figures[False][share]) if share else None for share in shares]
+    adjusted = holm([one.p_value if one else np.nan for one in found])
+    for share, one, p_value in zip(shares, found, adjusted, strict=True):
+        pair = [figures[kept][share] for kept in (True, False)]
+        cells = [_cell(methods.values("H-AP")) for methods in pair]
+        rows.append([f"{share:.0%}", str(len(pair[0].jobs)), *cells, _difference_cell(one, p_value)])
+    return rows
+
+
 TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
     "levels": level_table,
     "dyml": dyml_table,
@@ -251,6 +280,9 @@ def _table(study: str, kind: str) -> str:
         return markdown(gradient_table(kind))
     if study == "retrievals":
         return markdown(retrieval_table())
+    if study == "partial-emoji":
+        rows = partial_table(kind)
+        return markdown(rows) if len(rows) > 1 else "Not run yet.\n"
     if study == "published":
         return markdown(published_table(kind))
     if study == "features":

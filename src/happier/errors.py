@@ -86,6 +86,7 @@ class MissingExtraError(HappierError, ImportError):
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"this needs the package {package!r}: pip install '{DISTRIBUTION}[{extra}]'")
         self.package = package
+        self.extra = extra
 
 
 class DataError(HappierError):

@@ -28,7 +28,8 @@ def needs_extra(extra: str) -> Iterator[None]:
     """Raise `MissingExtraError` if a package that is imported inside is not installed.
 
     The outermost use decides which extra is named: a command that searches needs all of ``search``, although
-    the first package that it misses belongs to ``data``.
+    the first package that it misses belongs to ``data``. But an extra that lacks the package does not replace
+    one that has it: an option may need more than its command.
 
     Args:
         extra: name of the extra that brings the packages, or several: ``"report,search"``.
@@ -42,12 +43,18 @@ def needs_extra(extra: str) -> Iterator[None]:
     try:
         yield
     except MissingExtraError as error:
+        if _brings(error.extra, error.package) and not _brings(extra, error.package):
+            raise
         raise MissingExtraError(error.package, extra) from error
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "happier"):
             raise
         raise MissingExtraError(package, extra) from error
+
+
+def _brings(extra: str, package: str) -> bool:
+    return any(package in NEEDED.get(name, ()) for name in extra.split(","))
 
 
 def check_extra(extra: str) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from happier.cli import app
 from happier.curation.corrections import Correction, CorrectionsFile, apply_corrections
 from happier.curation.labelled_vectors import LabelledVectors
-from happier.curation.neighbour_votes import EPSILON, contradictions, find_neighbours
+from happier.curation.neighbour_votes import EPSILON, GAMMA, SOFTNESS, contradictions, find_neighbours
 from happier.curation.suspects import find_suspects
 from happier.data import Manifest
 from happier.errors import DataError, HappierError, InputError, OptionError
@@ -51,7 +51,27 @@ def world(seed=0, per_class=6, noise=0.15):
     return paths, np.asarray(vectors)
 
 
-def slow_contradiction(row, neighbours, labels):
+def slow_means(row, labels, vectors, level):
+    """The nearest mean of another class of a level, of the same parent; of the own class; the own finest."""
+    classes = {}
+    for other, path in enumerate(labels):
+        if path[-1] != -1 and other != row:
+            classes.setdefault(tuple(path), []).append(vectors[other].astype(float))
+    best = {True: -math.inf, False: -math.inf}
+    finest = -math.inf
+    for path, members in classes.items():
+        if path[:level] != tuple(labels[row][:level]):
+            continue
+        mean = sum(members) / math.sqrt(float(sum(members) @ sum(members)))
+        inside = path[level] == labels[row][level]
+        best[inside] = max(best[inside], float(mean @ vectors[row]))
+        if path == tuple(labels[row]):
+            finest = float(mean @ vectors[row])
+    own = finest if math.isfinite(finest) else best[True]
+    return best[False], best[True], own
+
+
+def slow_contradiction(row, neighbours, labels, vectors):
     """The definition at the top of neighbour_votes, in loops: level, confidence, best classes; or None."""
     depth = len(labels[0])
     near = list(zip(neighbours.rows[row].tolist(), neighbours.weights[row].tolist(), strict=True))
@@ -76,8 +96,12 @@ def slow_contradiction(row, neighbours, labels):
             if finer == level:
                 winner = [name for name, vote in votes.items() if vote == best] if best > own else []
         evidence = sum(logs) / len(logs)
-        if winner and evidence > 0:
-            return level, 1 / (1 + math.exp(-evidence)), winner
+        outside, inside, own = slow_means(row, labels, vectors, level)
+        if math.isfinite(outside) and math.isfinite(own):
+            evidence += GAMMA * (outside - own)
+        nearer = not (math.isfinite(outside) and math.isfinite(inside)) or outside > inside
+        if winner and evidence > 0 and nearer:
+            return level, 1 / (1 + math.exp(-evidence / SOFTNESS)), winner
     return None
 
 
@@ -89,18 +113,32 @@ def test_contradictions_are_those_of_loops(seed, partial):
     if partial:
         labels[np.arange(3)[None] >= rng.integers(1, 4, size=14)[:, None]] = -1
     labels = path_codes(labels)
-    neighbours = find_neighbours(unit(rng.normal(size=(14, 4))), k=6)
-    found = contradictions(neighbours, labels)
+    vectors = unit(rng.normal(size=(14, 4)))
+    neighbours = find_neighbours(vectors, k=6)
+    found = contradictions(neighbours, labels, vectors)
     by_row = {int(row): at for at, row in enumerate(found.rows)}
     for row in range(14):
-        expected = slow_contradiction(row, neighbours, labels.tolist())
+        expected = slow_contradiction(row, neighbours, labels.tolist(), vectors)
         assert (expected is not None) == (row in by_row)
         if expected:
             level, confidence, winners = expected
             at = by_row[row]
             assert found.levels[at] == level
-            assert found.confidence[at] == pytest.approx(confidence)
+            assert found.confidence[at] == pytest.approx(confidence, rel=1e-4)
             assert labels[found.proposed[at], level] in winners
+
+
+def test_only_the_clearest_labels_are_listed():
+    paths, vectors = world(per_class=20, noise=3.0)
+    found = labelled(paths, vectors)
+    everything = [one for one in find_suspects(found, k=8, most=0) if one.kind == "label"]
+    assert len(everything) > 30
+    for most, number in ((5, 5), (None, 20)):
+        some = [one for one in find_suspects(found, k=8, most=most) if one.kind == "label"]
+        assert len(some) == number
+        assert min(one.confidence for one in some) >= sorted(one.confidence for one in everything)[-number]
+    with pytest.raises(OptionError, match="most must be 0 or more"):
+        find_suspects(found, most=-1)
 
 
 def test_neighbours_are_those_of_loops():

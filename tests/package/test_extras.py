@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from happier.errors import MissingExtraError
+from happier.extras import needs_extra
 from happier.version import DISTRIBUTION, warn_of_namesake
 
 # `bench` brings other libraries' dependencies, so what it lacks is not what we forgot.
@@ -174,3 +176,20 @@ def test_no_message_names_another_distribution():
         and "pip uninstall happier" not in line
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "package", "named"),
+    [
+        ("search", "data", "pandas", "search"),  # both bring it: the command needs all of its extra
+        ("data", "report", "jinja2", "report"),  # an option needs more than its command
+        ("search", "data", "unheard_of", "search"),
+    ],
+)
+def test_the_extra_that_brings_the_package_is_named(outer, inner, package, named):
+    with (
+        pytest.raises(MissingExtraError, match=rf"{package}.*\[{named}\]"),
+        needs_extra(outer),
+        needs_extra(inner),
+    ):
+        raise ModuleNotFoundError(name=package)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from happier.arrays import Float32Array, IntArray
 from happier.curation.labelled_vectors import LabelledVectors
 from happier.curation.neighbour_votes import Neighbours, contradictions, find_neighbours
+from happier.curation.suspects import most_labels
 from happier.errors import InputError
 from happier.progress import Status, no_status
 from happier.taxonomy import UNKNOWN, shared_levels
@@ -37,7 +38,7 @@ class Found:
         way: what searched.
         planted: number of mistakes.
         precision: share of mistakes among as many first suspects (of ours: at this level) as were planted.
-        listed: number of suspects in all.
+        listed: number of labels that it lists; of ours, as many as `happier data suspects` does by default.
         recall: share of the mistakes that are among them.
     """
 
@@ -122,10 +123,10 @@ def _ways(
     vectors: Float32Array, neighbours: Neighbours, labels: IntArray, level: int
 ) -> Iterator[tuple[str, list[IntArray], IntArray]]:
     """Each way's rows in the order of suspicion, or in several, and those that it lists."""
-    found = contradictions(neighbours, labels)
+    found = contradictions(neighbours, labels, vectors)
     here = found.levels == level
     order = found.rows[here][np.argsort(-found.confidence[here], kind="stable")]
-    yield OURS, [order], found.rows
+    yield OURS, [order], found.clearest(most_labels(len(labels))).rows
     depth = labels.shape[1]
     for at in dict.fromkeys((depth - 1, level)):
         classes = np.unique(labels[:, at], return_inverse=True)[1]

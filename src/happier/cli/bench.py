@@ -453,6 +453,7 @@ def bench_suspects(
     manifest: Annotated[Path | None, typer.Option(help="The labels; by default the source's own.")] = None,
     share: Annotated[float, typer.Option(min=0.001, max=0.5, help="Share of labels to make wrong.")] = 0.05,
     seeds: Annotated[int, typer.Option(min=1, help="Number of plantings at each level.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first planting.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Plant wrong labels at each level and look for them, side by side with cleanlab.
@@ -469,7 +470,9 @@ def bench_suspects(
 
     with Console(stderr=True).status("reading") as status:
         vectors = read_labelled_vectors(source, manifest=manifest)
-        found = measure_suspects(vectors, share=share, seeds=tuple(range(seeds)), status=status.update)
+        found = measure_suspects(
+            vectors, share=share, seeds=tuple(range(seed, seed + seeds)), status=status.update
+        )
     if as_json:
         typer.echo(json.dumps([asdict(entry) for entry in found], indent=2))
         return

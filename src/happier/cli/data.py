@@ -18,6 +18,7 @@ from rich.text import Text
 
 from happier.cli import Commands, app
 from happier.errors import OptionError
+from happier.extras import needs_extra
 from happier.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -223,13 +224,14 @@ def draw_data(
     from happier.data.draw_tree import draw_tree
     from happier.data.manifest import Manifest
 
+    if html is not None:
+        with needs_extra("report"):
+            from happier.report.taxonomy_page import write_taxonomy_page
     table = Manifest.read(manifest)
     drawn = draw_tree(ClassTree(table), within=within, depth=depth, most=most)
     # Wide enough for its lines where the output is not a terminal.
     Console(width=None if sys.stdout.isatty() else 160).print(drawn)
     if html is not None:
-        from happier.report.taxonomy_page import write_taxonomy_page
-
         _refuse_to_replace(manifest, html)
         typer.echo(f"wrote {write_taxonomy_page(table, html, name=table.name or manifest.stem)}")
 
@@ -306,6 +308,10 @@ def find_data_suspects(
     manifest: Annotated[Path | None, typer.Option(help="The labels; by default the source's own.")] = None,
     split: Annotated[str | None, typer.Option(help="train, val, test or query (default: all).")] = None,
     neighbours: Annotated[int, typer.Option("-k", min=1, help="Neighbours that vote on each image.")] = 50,
+    labels: Annotated[
+        int | None,
+        typer.Option(min=0, help="Labels to list, the clearest; 0 for all. [default: 5 % of the images]"),
+    ] = None,
     most: Annotated[int, typer.Option(min=0, help="Suspects to print; 0 for all.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -318,7 +324,7 @@ def find_data_suspects(
 
     with ProgressBar("Embedding") as bar:
         found = read_labelled_vectors(source, manifest=manifest, split=split, progress=bar)
-    suspects = find_suspects(found, k=neighbours)
+    suspects = find_suspects(found, k=neighbours, most=labels)
     if output is not None:
         write_suspects(suspects, output)
     if as_json:

@@ -1,15 +1,20 @@
-r"""What the neighbours of each image say about its label, level by level.
+r"""What neighbours and class means say about the label of each image, level by level.
 
 The k nearest other images of an image vote with the weights :math:`w_j \propto e^{(s_j - s_1) / T}`, where
 :math:`s_j` is their cosine, and T a quarter of the mean gap between the first and the last neighbour. At
 level l only neighbours that share the l - 1 levels above with the label count: each level is judged by those
 who agree on its parent:
 
-.. math:: e_l = \frac{1}{L - l + 1} \sum_{m=l}^{L} \log \frac{o_m + \epsilon}{a_m + \epsilon}
+.. math::
+    e_l = \frac{1}{L - l + 1} \sum_{m=l}^{L} \log \frac{o_m + \epsilon}{a_m + \epsilon} + \gamma (c_l - c)
 
 where :math:`a_m` is the vote for the label's own class at level m, :math:`o_m` that for the strongest other
-class. A label is contradicted at the coarsest level at which another class gets more votes and
-:math:`e_l > 0`. The confidence is :math:`1 / (1 + e^{-e_l})`.
+class; c is the cosine of the image with the mean of its own finest class, without the image, and :math:`c_l`
+that with the nearest mean of another class of level l. Neighbours know the tree well, means know small
+classes well.
+
+A label is contradicted at the coarsest level at which another class gets more votes, a mean of another class
+is nearer than every mean of its own, and :math:`e_l > 0`. The confidence is :math:`1 / (1 + e^{-e_l / 4})`.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from happier.arrays import Float32Array, IntArray
+from happier.curation.class_means import ClassMeans
 from happier.progress import Progress
 from happier.search.engine import SearchScope
 from happier.search.exact import scan
@@ -29,7 +35,10 @@ from happier.taxonomy import UNKNOWN
 __all__ = ["Contradictions", "Neighbours", "contradictions", "find_neighbours"]
 
 EPSILON: Final = 0.01
+GAMMA: Final = 40.0
+SOFTNESS: Final = 4.0
 _ROWS: Final = 4096
+_BLOCK_BYTES: Final = 64 << 20
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -82,7 +91,7 @@ def _weights(scores: Float32Array) -> FloatArray:
 
 @dataclass(frozen=True)
 class Contradictions:
-    """The labels that neighbours contradict.
+    """The labels that neighbours and class means contradict.
 
     Attributes:
         rows: of the images ``[M]``, rising.
@@ -96,25 +105,34 @@ class Contradictions:
     confidence: FloatArray
     proposed: IntArray
 
+    def clearest(self, most: int) -> Contradictions:
+        """At most so many, those of the highest confidence."""
+        kept = np.sort(np.argsort(-self.confidence, kind="stable")[:most])
+        return Contradictions(self.rows[kept], self.levels[kept], self.confidence[kept], self.proposed[kept])
 
-def contradictions(neighbours: Neighbours, labels: IntArray) -> Contradictions:
-    """The labels that the neighbours contradict, each at the coarsest level at which they do.
+
+def contradictions(neighbours: Neighbours, labels: IntArray, vectors: Float32Array) -> Contradictions:
+    """The labels that neighbours and class means contradict, each at the coarsest level at which they do.
 
     Args:
         neighbours: of every image.
         labels: class numbers ``[N, L]``, as `Taxonomy.codes`; -1 unknown.
+        vectors: unit vectors ``[N, D]``.
     """
+    means = ClassMeans(vectors, labels)
+    step = int(np.clip(_BLOCK_BYTES // (8 * max(1, len(means))), 1, _ROWS))
     parts = [
-        _contradicted(np.arange(start, min(start + _ROWS, len(labels))), neighbours, labels)
-        for start in range(0, len(labels), _ROWS)
+        _contradicted(np.arange(start, min(start + step, len(labels))), neighbours, labels, means)
+        for start in range(0, len(labels), step)
     ]
     columns = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Contradictions(*columns)
 
 
 def _contradicted(
-    rows: IntArray, neighbours: Neighbours, labels: IntArray
+    rows: IntArray, neighbours: Neighbours, labels: IntArray, means: ClassMeans
 ) -> tuple[IntArray, IntArray, FloatArray, IntArray]:
+    similar = means.similarities(rows)
     near, weights = neighbours.rows[rows], neighbours.weights[rows]
     depth = labels.shape[1]
     level_of = np.full(len(rows), depth, dtype=np.int64)
@@ -134,12 +152,16 @@ def _contradicted(
                 first_own, first_other, branch = own, other, winner
         counted = labels[rows, level:] != UNKNOWN
         mean = (logs * counted).sum(axis=1) / np.maximum(1, counted.sum(axis=1))
-        hit = known & (level_of == depth) & (mean > 0) & (first_other > first_own)
+        than_own, than_branch = means.nearer(rows, similar, level)
+        mean += GAMMA * np.nan_to_num(than_own)
+        # Where there are no means to compare, the neighbours decide.
+        hit = known & (level_of == depth) & (mean > 0) & (first_other > first_own) & ~(than_branch <= 0)
         level_of[hit], evidence[hit] = level, mean[hit]
         inside = voters * (labels[near, level] == branch[:, None])
         proposed[hit] = _likeliest(near, inside, labels, level)[hit]
     found = level_of < depth
-    return rows[found], level_of[found], 1 / (1 + np.exp(-evidence[found])), proposed[found]
+    confidence = 1 / (1 + np.exp(-evidence[found] / SOFTNESS))
+    return rows[found], level_of[found], confidence, proposed[found]
 
 
 def _votes(classes: IntArray, weights: FloatArray, own: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:

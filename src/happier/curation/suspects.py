@@ -36,6 +36,8 @@ SAME_IMAGE: Final = 0.999
 """Cosine from which two images count as copies."""
 LEAST_IMAGES: Final = 3
 """Of a class, or of a part of one, that something is said about."""
+LISTED: Final = 0.05
+LEAST_LISTED: Final = 20
 _SHOWN: Final = 5
 
 
@@ -82,20 +84,26 @@ class _Catalogue:
         return known - int(shared_levels(self.labels[[one]], self.labels[[other]])[0, 0])
 
 
-def find_suspects(found: LabelledVectors, *, k: int = 50, progress: Progress | None = None) -> list[Suspect]:
+def find_suspects(
+    found: LabelledVectors, *, k: int = 50, most: int | None = None, progress: Progress | None = None
+) -> list[Suspect]:
     """Everything that is probably wrong with the labels, by severity in the tree, then by confidence.
 
     Args:
         found: unit vectors and labels; images without any label are left out.
         k: neighbours that vote on each image.
+        most: labels that are listed at most, the clearest; 0 for all, by default `most_labels`. Copies and
+            whole classes are always listed.
         progress: called with the images compared and their number; what it raises ends the search.
 
     Raises:
         InputError: fewer than two labelled images, or a single class.
-        OptionError: k below 1.
+        OptionError: k below 1, or most below 0.
     """
     if k < 1:
         raise OptionError(f"k must be 1 or more, got {k}")
+    if most is not None and most < 0:
+        raise OptionError(f"most must be 0 or more, got {most}")
     rows = np.flatnonzero(found.manifest.labels()[:, 0] != UNKNOWN)
     if not len(rows):
         raise InputError("no image has a label: there is nothing to suspect")
@@ -107,7 +115,7 @@ def find_suspects(found: LabelledVectors, *, k: int = 50, progress: Progress | N
     neighbours = find_neighbours(found.vectors, k=k, progress=progress)
     catalogue = _Catalogue(found, neighbours, labels, ids, found.manifest.class_paths())
     suspects = [
-        *_labels(catalogue),
+        *_labels(catalogue, most_labels(len(ids)) if most is None else most or len(ids)),
         *_duplicates(catalogue),
         *_alike_classes(catalogue),
         *_divided_classes(catalogue),
@@ -115,12 +123,18 @@ def find_suspects(found: LabelledVectors, *, k: int = 50, progress: Progress | N
     return sorted(suspects, key=_rank)
 
 
+def most_labels(images: int) -> int:
+    """As many labels as a person looks through, and as are wrong in many data sets: one in twenty."""
+    return max(LEAST_LISTED, round(LISTED * images))
+
+
 def _rank(one: Suspect) -> tuple[int, int, float, str, str]:
     return -one.severity, KINDS.index(one.kind), -one.confidence, one.id, one.label
 
 
-def _labels(catalogue: _Catalogue) -> Iterator[Suspect]:
-    wrong = contradictions(catalogue.neighbours, catalogue.labels)
+def _labels(catalogue: _Catalogue, most: int) -> Iterator[Suspect]:
+    everything = contradictions(catalogue.neighbours, catalogue.labels, catalogue.found.vectors)
+    wrong = everything.clearest(most)
     for row, confidence, other in zip(
         wrong.rows.tolist(), wrong.confidence.tolist(), wrong.proposed.tolist(), strict=True
     ):
