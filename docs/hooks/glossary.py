@@ -25,6 +25,8 @@ PLAIN = {
     "ties",
     "ap",
 }
+# Pages where a word means something else: a server's reverse proxy.
+OTHER_MEANING = {"proxy": ("guides/serving.md", "guides/build-on-it.md", "reliability.md")}
 # Text in these is left alone.
 CLOSED = {"a", "button", "code", "h1", "h2", "h3", "h4", "h5", "h6", "label", "math", "pre", "small", "table"}
 TAG = re.compile(r"(<[^>]+>)")
@@ -43,9 +45,10 @@ def _uses(name: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w/-]){re.escape(stem).replace(' ', '[ -]')}{endings}(?![\w/@-])", flags=case)
 
 
-def link_first_uses(content: str, address: str) -> str:
+def link_first_uses(content: str, address: str, name: str) -> str:
     """The page with a link on the first use of each word in running text."""
-    left, closed, parts = words(), 0, []
+    left = {anchor: uses for anchor, uses in words().items() if name not in OTHER_MEANING.get(anchor, ())}
+    closed, parts = 0, []
     for part in TAG.split(content):
         if tag := re.match(r"<(/?)(\w+)", part):
             if tag[2] in CLOSED and not part.endswith("/>"):
@@ -68,4 +71,4 @@ def on_page_content(content: str, page: Page, **rest: Any) -> str:
     del rest
     if page.file.src_uri.startswith(("api/", "decisions/")) or page.file.src_uri == "glossary.md":
         return content
-    return link_first_uses(content, get_relative_url("glossary/", page.url))
+    return link_first_uses(content, get_relative_url("glossary/", page.url), page.file.src_uri)

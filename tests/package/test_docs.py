@@ -196,6 +196,7 @@ def test_formulas_are_drawn_and_words_lead_to_the_glossary(site):
     assert (site / "metrics" / "index.html").read_text().count("<math") > 10
     concepts = (site / "concepts" / "index.html").read_text()
     assert concepts.count('href="../glossary/#severity"') == 1  # the first use only
+    assert "#proxy" not in (site / "guides" / "serving" / "index.html").read_text()  # a reverse proxy
 
 
 @pytest.mark.slow
