@@ -58,6 +58,11 @@ def test_every_command_explains_itself(path):
         ("data", "check", "nowhere.parquet"),
         ("data", "fetch", "nosuchset"),
         ("train", "recipe=nosuch"),
+        ("search", "index", "image.png", "-k", "0"),
+        ("search", "--nosuch"),
+        ("search",),
+        ("nosuch",),
+        ("data", "split", "x.parquet", "--seed", "abc"),
     ],
     ids=" ".join,
 )

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import happier
 from happier.cli import app
 from happier.encoder.embeddings import Embeddings
-from happier.errors import ConfigError
+from happier.errors import ConfigError, OptionError
 
 
 def run(*arguments):
@@ -63,6 +63,16 @@ def test_faults_are_one_line(small):
     with pytest.raises(ConfigError, match=r"did you mean 'training\.epochs'\?") as error:
         run("train", *small, "training.epoch=3")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("device", ["quantum", "cuda:99", "meta"])
+def test_a_device_that_cannot_be_used(shapes, tmp_path, device):
+    happier.Encoder("test_resnet", dim=16, image_size=32).save_pretrained(tmp_path / "model")
+    words = ("embed", tmp_path / "model", shapes, "-o", tmp_path / "out", "--device", device)
+    with pytest.raises(OptionError, match=f"--device {device} cannot be used here: ") as error:
+        run(*words)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "out").exists()
 
 
 def test_errors_end_the_command_with_code_2(small):

@@ -54,7 +54,7 @@ def embed(
     if views and not features:
         raise OptionError("--views needs --features")
     encoder = Encoder.from_pretrained(run)
-    encoder.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    encoder.to(_usable(device or ("cuda" if torch.cuda.is_available() else "cpu")))
     rows = Manifest.read(manifest)
     if split:
         rows = rows.select(tuple(split))
@@ -76,3 +76,17 @@ def embed(
             ).vectors
     if rank == 0:
         typer.echo(f"{out}: {len(vectors):,} vectors of {vectors.shape[1]} numbers")
+
+
+def _usable(device: str) -> str:
+    """The device, on which something was computed."""
+    import torch
+
+    from happier.errors import OptionError, first_line
+
+    try:
+        float(torch.ones(1, device=device))
+    # torch raises an AssertionError where it was built without the device.
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise OptionError(f"--device {device} cannot be used here: {first_line(error)[:200]}") from error
+    return device
