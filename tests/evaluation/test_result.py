@@ -141,7 +141,7 @@ def test_compare_needs_the_same_queries(results):
         happier.compare(weak, moved)
 
 
-@pytest.mark.parametrize("options", [{"n": 0}, {"confidence": 0.0}, {"confidence": 1.0}])
+@pytest.mark.parametrize("options", [{"n": 0}, {"confidence": 0.0}, {"confidence": 1.0}, {"seed": -1}])
 def test_bad_bootstrap_options_are_refused(results, options):
     with pytest.raises(OptionError):
         results[0].bootstrap(**options)

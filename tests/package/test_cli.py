@@ -62,6 +62,7 @@ def test_every_command_explains_itself(path):
         ("search", "--nosuch"),
         ("search",),
         ("nosuch",),
+        ("report", "run", "--seed", "-1"),
         ("data", "split", "x.parquet", "--seed", "abc"),
     ],
     ids=" ".join,

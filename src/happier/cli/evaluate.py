@@ -42,7 +42,7 @@ def evaluate(
     resamples: Annotated[
         int, typer.Option(help="Resamples of the finest classes, for the intervals; 0 for none.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the resampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
     identify: Annotated[
         bool,
         typer.Option(

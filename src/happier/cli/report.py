@@ -26,7 +26,7 @@ def report(
     ] = None,
     title: Annotated[str | None, typer.Option(help="Title of the page.")] = None,
     figures: Annotated[bool, typer.Option(help="Also write each figure as PNG, SVG and PDF.")] = True,
-    seed: Annotated[int, typer.Option(help="Seed of examples, map and intervals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of examples, map and intervals.")] = 0,
     resamples: Annotated[
         int, typer.Option(help="Resamples of the finest classes, for the intervals.")
     ] = 1000,

@@ -201,6 +201,8 @@ def _resampled_means(sums: FloatArray, counts: FloatArray, n: int, seed: int) ->
     """Means of ``n`` resamples of the classes ``[n, seed, column]``, the same classes for every seed."""
     if n < 1:
         raise OptionError(f"n must be 1 or more, got {n}")
+    if seed < 0:
+        raise OptionError(f"seed must be 0 or more, got {seed}")
     seeds, classes, columns = sums.shape
     flat = sums.transpose(1, 0, 2).reshape(classes, seeds * columns)
     generator = np.random.default_rng(seed)
