@@ -64,7 +64,7 @@ def milvus_server(tmp_path_factory):
     """A real Milvus server in a process of its own; test processes share it: a machine runs only one."""
     if os.environ.get("MILVUS_SERVER_TESTS") != "1":
         pytest.skip("a real Milvus server takes minutes: `make test-milvus` runs these tests")
-    from tests.search.milvus_standalone import NotInstallableError, join_server, leave_server
+    from tests.search.milvus_standalone import TOKEN, NotInstallableError, join_server, leave_server
 
     alone = "PYTEST_XDIST_WORKER" not in os.environ
     shared = tmp_path_factory.mktemp("milvus") if alone else tmp_path_factory.getbasetemp().parent / "milvus"
@@ -73,5 +73,8 @@ def milvus_server(tmp_path_factory):
         server = join_server(shared)
     except NotInstallableError as reason:
         pytest.skip(str(reason))
-    yield server
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MILVUS_TOKEN", TOKEN)
+        patch.setenv("MILVUS_URI", server.uri)
+        yield server
     leave_server(shared)

@@ -49,9 +49,13 @@ def install() -> Path:
     return command
 
 
+# The user that a new server has, and its password.
+TOKEN = "root:Milvus"
+
+
 @dataclass(frozen=True)
 class MilvusStandalone:
-    """A server that runs.
+    """A server that runs, and takes requests with `TOKEN` only.
 
     Attributes:
         port: it listens on.
@@ -98,10 +102,16 @@ def leave_server(folder: Path) -> None:
         kept["users"] -= 1
         state.write_text(json.dumps(kept))
         if not kept["users"]:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(kept["process"], signal.SIGKILL)
-            for process in _started:
-                process.wait()
+            _kill(kept["process"])
+
+
+def _kill(group: int) -> None:
+    """End the command and the server that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    for process in _started:
+        if process.pid == group:
+            process.wait()
 
 
 def _start(folder: Path) -> MilvusStandalone:
@@ -111,7 +121,11 @@ def _start(folder: Path) -> MilvusStandalone:
         port = free.getsockname()[1]
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
-            [str(command), "--data", str(folder / "data"), "--proxy-port", str(port)],
+            [
+                str(command),
+                *("--data", str(folder / "data"), "--proxy-port", str(port)),
+                *("--authorization-enabled", "true"),
+            ],
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -121,15 +135,14 @@ def _start(folder: Path) -> MilvusStandalone:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:
-            client = MilvusClient(server.uri, timeout=5)
+            client = MilvusClient(server.uri, token=TOKEN, timeout=5)
             client.list_collections(timeout=5)
             client.close()
         except MilvusException:
             time.sleep(0.5)
         else:
             return server
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    _kill(process.pid)
     raise NotInstallableError(f"the Milvus server does not start here; see {folder / 'server.log'}")
 
 

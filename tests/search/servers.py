@@ -12,6 +12,7 @@ from pymilvus import MilvusClient
 
 from happier.search import Index, milvus_engine, store
 from tests.search.index_worker import MODEL, OPERATIONS, images
+from tests.search.milvus_standalone import TOKEN
 
 
 class Killed(BaseException):
@@ -94,14 +95,17 @@ class Server:
 def milvus(uri: str) -> Server:
     """A Milvus server, or a local file."""
 
+    def connect() -> MilvusClient:
+        return MilvusClient(uri, token="" if alone else TOKEN)
+
     def kept() -> set[str]:
-        client = MilvusClient(uri)
+        client = connect()
         found = set(client.list_collections())
         client.close()
         return found
 
     def forget(name: str, positions: list[int]) -> None:
-        client = MilvusClient(uri)
+        client = connect()
         client.delete(name, ids=positions)
         client.close()
 

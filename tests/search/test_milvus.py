@@ -138,3 +138,13 @@ def test_only_collections_of_ours_are_ever_named(tmp_path):
     rewrite_head(directory, head)
     with pytest.raises(SearchError, match=r"index\.json is damaged: collection"):
         Index.open(directory)
+
+
+@pytest.mark.slow
+def test_a_wrong_token_is_one_line(milvus_server, tmp_path, monkeypatch):
+    monkeypatch.setenv("MILVUS_TOKEN", "root:wrong")
+    with pytest.raises(SearchError, match="Milvus at http") as raised:
+        milvus(milvus_server.uri).build(tmp_path / "index", range(10))
+    assert "\n" not in str(raised.value)
+    assert "wrong" not in str(raised.value)
+    assert not (tmp_path / "index").exists()
