@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 import re
 import shlex
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,14 @@ def test_commands_of_the_page(tmp_path, make_image, monkeypatch):
     for seed, item in enumerate(items):
         for image in range(2):
             make_image(tmp_path / "photos" / item / f"{image}.jpg", seed=10 * seed + image)
+    picture = make_image(tmp_path / "saved" / "train" / "owl" / "1.jpg")
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "1.json").write_text('{"kind": "bird", "item": "owl"}')
+    with tarfile.open(tmp_path / "shards" / "0.tar", "w") as shard:
+        shard.add(picture, "1.jpg")
+        shard.add(tmp_path / "1.json", "1.json")
     commands = re.findall(r"^\$ happier (.*)$", text, re.MULTILINE)
-    assert len(commands) == 3
+    assert len(commands) == 5
     for command in commands:
         result = CliRunner().invoke(app, shlex.split(command))
         assert result.exit_code == 0, result.output
