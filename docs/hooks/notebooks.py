@@ -35,7 +35,12 @@ def run(source: Path, folder: Path | None = None) -> Any:
     }
     resources = {"metadata": {"path": str(folder or FOLDER)}}
     client = NotebookClient(
-        notebook, timeout=600, kernel_name="python3", resources=resources, coalesce_streams=True
+        notebook,
+        timeout=600,
+        startup_timeout=600,
+        kernel_name="python3",
+        resources=resources,
+        coalesce_streams=True,
     )
     client.execute()
     for number, cell in enumerate(notebook.cells):

@@ -42,7 +42,7 @@ def test_the_stored_notebook_is_of_this_source(source):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own machinery
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's own machinery: the cells run in another process
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_it_runs_and_prints_what_it_shows(source, notebooks, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "made"))
