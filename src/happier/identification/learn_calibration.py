@@ -44,6 +44,9 @@ _BLOCK_BYTES = 64 << 20
 # Candidates that are sorted; the rest is sorted only where a large class is left out.
 _POOL = 512
 
+# More say nothing new about how similar an image's classmates are.
+_CLASSMATES = 64
+
 Leaves = Callable[[IntArray], Mask]
 
 
@@ -114,7 +117,7 @@ class _LeftOut:
             tree.nodes[tree.nodes != UNKNOWN].ravel(), minlength=len(tree.parent)
         )  # images of each node
         self.deepest = tree.nodes[np.arange(len(tree.nodes)), tree.known_depth]
-        self.by_class = np.argsort(self.deepest, kind="stable")
+        self.by_class = np.lexsort((rank, self.deepest))
         self.first_of = np.searchsorted(self.deepest[self.by_class], np.arange(len(tree.parent) + 1))
         # Images that nobody of their class is left for.
         self.alone = self.sizes[self.deepest] == 1
@@ -142,10 +145,10 @@ class _LeftOut:
         return [self._with_classmates(itself, similar), *new]
 
     def _classmates(self, image: int) -> IntArray:
-        """The other images of an image's deepest class."""
+        """Other images of an image's deepest class, at most `_CLASSMATES`."""
         own = self.deepest[image]
-        mates = self.by_class[self.first_of[own] : self.first_of[own + 1]]
-        return np.asarray(mates[mates != image])
+        mates = self.by_class[self.first_of[own] : self.first_of[own + 1]][: _CLASSMATES + 1]
+        return np.asarray(mates[mates != image][:_CLASSMATES])
 
     def _with_classmates(self, neighbours: Neighbours, similar: Sequence[FloatArray]) -> Neighbours:
         """The neighbours of images that are left out, with a classmate more that might have been."""
