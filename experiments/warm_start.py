@@ -32,7 +32,7 @@ from happier.training.loop import train
 
 FROZEN, HEAD, ALL, BOTH = WAYS = ("frozen", "head", "fine-tuned", "head, then fine-tuned")
 SIZE = 128
-EPOCHS = {"emoji": (5, 4), "wesnoth": (10, 8)}
+EPOCHS = {"emoji": (3, 2), "wesnoth": (10, 8)}
 """Of fine-tuning from the start, and after a head that has cost the rest."""
 _COMMON = ("transform=small", f"transform.size={SIZE}", "transform.normalize=backbone", "loss=happier")
 _TUNED = (
