@@ -28,6 +28,7 @@ from experiments.features import FeatureRun, Method, read_methods, read_protocol
 from experiments.partial_labels import PartialRun, partial_runs
 from experiments.results import RESULTS, RunResult, StoredRun, find_result, query_classes
 from experiments.study import first_of_the_best, read_study
+from experiments.warm_start import WAYS, warm_starts
 from happier.arrays import IntArray
 from happier.errors import ConfigError
 from happier.evaluation import Difference, holm, seed_difference
@@ -216,6 +217,22 @@ def tuning_table(set_name: str) -> list[list[str]]:
     return rows
 
 
+def warm_start_table(set_name: str) -> list[list[str]]:
+    """What each way of training costs, and what it reaches."""
+    rows: list[list[str]] = []
+    for way in WAYS:
+        runs = tuple(run for run in warm_starts(set_name, way) if find_result(run) is not None)
+        if not runs:
+            continue
+        one = Figures(way, runs)
+        metrics = ["H-AP", *(name for name in one.results[0].summary if name.startswith("AP/"))]
+        rows = rows or [["way", "seeds", "CPU s", *(name.replace("/", " ") for name in metrics)]]
+        cost = fmean(result.details["cpu_seconds"] for result in one.results)
+        cells = (_cell(one.values(metric)) for metric in metrics)
+        rows.append([way, str(len(runs)), f"{cost:.0f}", *cells])
+    return rows
+
+
 def progress_table() -> list[list[str]]:
     """How much of the features protocol has run."""
     rows = [["set", "configurations tried", "runs on test"]]
@@ -287,6 +304,9 @@ def _table(study: str, kind: str) -> str:
         return markdown(published_table(kind))
     if study == "features":
         return markdown(progress_table())
+    if (set_name := study.removeprefix("warm-start-")) != study:
+        rows = warm_start_table(set_name)
+        return markdown(rows) if rows else "Not run yet.\n"
     if (set_name := study.removeprefix("features-")) != study:
         if kind == "tuning":
             return markdown(tuning_table(set_name))

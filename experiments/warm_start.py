@@ -31,7 +31,7 @@ from happier.training.compose import compose, quoted
 from happier.training.loop import train
 
 FROZEN, HEAD, ALL, BOTH = WAYS = ("frozen", "head", "fine-tuned", "head, then fine-tuned")
-SIZE = 128
+SIZE, SEEDS = 128, range(5)
 EPOCHS = {"emoji": (3, 2), "wesnoth": (10, 8)}
 """Of fine-tuning from the start, and after a head that has cost the rest."""
 _COMMON = ("transform=small", f"transform.size={SIZE}", "transform.normalize=backbone", "loss=happier")
@@ -78,6 +78,11 @@ class WarmStart:
             ALL: (*_TUNED, f"training.epochs={alone}"),
             BOTH: (*_TUNED, f"training.epochs={after}", f"model.start={quoted(head)}"),
         }[self.way]
+
+
+def warm_starts(set_name: str, way: str) -> list[WarmStart]:
+    """The runs that there may be of a way."""
+    return [WarmStart(set_name, way, seed) for seed in SEEDS]
 
 
 def measure_warm_start(set_name: str, runs: Path, *, seeds: Sequence[int]) -> None:
