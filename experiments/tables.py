@@ -282,6 +282,18 @@ TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
 }
 
 
+# By the first word of their mark; the second is what they are of.
+OTHER_TABLES: dict[str, Callable[[str], list[list[str]]]] = {
+    "gradients": gradient_table,
+    "retrievals": lambda _: retrieval_table(),
+    "partial-emoji": partial_table,
+    "published": published_table,
+    "features": lambda _: progress_table(),
+    "warm-start": warm_start_table,
+}
+NOT_RUN = "Not run yet.\n"
+
+
 def fill(text: str) -> str:
     """The same page with every marked table regenerated from the results."""
 
@@ -293,20 +305,9 @@ def fill(text: str) -> str:
 
 
 def _table(study: str, kind: str) -> str:
-    if study == "gradients":
-        return markdown(gradient_table(kind))
-    if study == "retrievals":
-        return markdown(retrieval_table())
-    if study == "partial-emoji":
-        rows = partial_table(kind)
-        return markdown(rows) if len(rows) > 1 else "Not run yet.\n"
-    if study == "published":
-        return markdown(published_table(kind))
-    if study == "features":
-        return markdown(progress_table())
-    if (set_name := study.removeprefix("warm-start-")) != study:
-        rows = warm_start_table(set_name)
-        return markdown(rows) if rows else "Not run yet.\n"
+    if study in OTHER_TABLES:
+        rows = OTHER_TABLES[study](kind)
+        return markdown(rows) if len(rows) > 1 else NOT_RUN
     if (set_name := study.removeprefix("features-")) != study:
         if kind == "tuning":
             return markdown(tuning_table(set_name))
@@ -314,7 +315,7 @@ def _table(study: str, kind: str) -> str:
     else:
         methods, reference = read_figures(study), read_study(study).reference
     if not methods or (kind == "hierarchical" and reference not in methods):
-        return "Not run yet.\n"
+        return NOT_RUN
     if kind == "hierarchical":
         return markdown(hierarchical_table(methods, reference))
     return markdown(TABLES[kind](methods))
