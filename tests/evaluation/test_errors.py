@@ -52,7 +52,7 @@ def test_a_known_label_below_an_unknown_one_is_refused():
     ("options", "message"),
     [
         ({"ties": "random"}, "ties must be 'worst' or 'best', got 'random'"),
-        ({"ks": (0,)}, "ks must be whole numbers of 1 or more"),
+        ({"ks": (0,)}, "ks must be whole numbers from 1 to"),
         ({"block_size": 0}, "block_size must be 1 or more"),
         ({"threads": -1}, "threads must be 1 or more"),
         ({"engine": "jax"}, "engine must be 'kernel' or 'torch'"),

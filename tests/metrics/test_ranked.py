@@ -135,7 +135,7 @@ def test_a_bad_ranking_is_refused(levels, counts, message):
         happier.evaluate_ranking(levels, counts)
 
 
-@pytest.mark.parametrize("ks", [(0,), (1.5,), (-3,), (True,)])
+@pytest.mark.parametrize("ks", [(0,), (1.5,), (-3,), (True,), (10**15,)])
 def test_bad_cut_offs_are_refused(ks):
     with pytest.raises(happier.HappierError, match="ks must be whole numbers"):
         check_ks(ks)

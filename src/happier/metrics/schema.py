@@ -12,6 +12,9 @@ from torch import Tensor
 from happier.errors import OptionError
 from happier.metrics import ranked
 
+LARGEST_K = 1_000_000
+"""The largest cut-off: the first k results of every query of a block are held in memory."""
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -98,9 +101,9 @@ def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
     """Return the cut-offs in rising order.
 
     Raises:
-        OptionError: one is not a whole number of 1 or more.
+        OptionError: one is not a whole number of 1 or more, or larger than `LARGEST_K`.
     """
     for k in ks:
-        if isinstance(k, bool) or int(k) != k or k < 1:
-            raise OptionError(f"ks must be whole numbers of 1 or more, got {list(ks)}")
+        if isinstance(k, bool) or int(k) != k or not 1 <= k <= LARGEST_K:
+            raise OptionError(f"ks must be whole numbers from 1 to {LARGEST_K:,}, got {list(ks)}")
     return tuple(sorted({int(k) for k in ks}))
