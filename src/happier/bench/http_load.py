@@ -193,6 +193,10 @@ def serve(index: Path, *arguments: str, source: Path | None = None) -> Iterator[
         yield ServerUnderTest(port, psutil.Process(process.pid))
     finally:
         process.terminate()
-        process.wait(30)
+        try:
+            process.wait(120)
+        except subprocess.TimeoutExpired:  # the outcome counts more than how the server ends
+            process.kill()
+            process.wait()
         if process.stdout is not None:
             process.stdout.close()
