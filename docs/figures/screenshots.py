@@ -55,16 +55,23 @@ def take_screenshots(run: Path, against: Path, manifest: Path, work: Path, outpu
         taken.append(_shot(page, output / "report.webp"))
         page.evaluate("document.querySelector('#examples').scrollIntoView()")
         taken.append(_shot(page, output / "report-examples.webp"))
-        taken.append(_explorer(page, *indexes, output / "explorer.webp"))
+        taken += _explorer(page, *indexes, output)
     return taken
 
 
-def _explorer(page: Any, index: Path, against: Path, path: Path) -> Path:
+def _explorer(page: Any, index: Path, against: Path, output: Path) -> list[Path]:
+    opened = Index.open(index)
+    query = _telling_query(opened)
+    more, less = opened.search_id(query, k=6)[0].id, opened.search_id(query, k=6)[-1].id
     with ExplorerServer(open_explorer(index, against)).running() as server:
-        page.goto(f"{server.address}/?id={quote(_telling_query(Index.open(index)))}&k=12")
+        page.goto(f"{server.address}/?id={quote(query)}&id={quote(more)}&less={quote(less)}&k=12")
         page.wait_for_selector(".results .card:not(.skeleton)")
         page.wait_for_load_state("networkidle")
-        return _shot(page, path)
+        search = _shot(page, output / "explorer.webp")
+        page.goto(f"{server.address}/?view=map&id={quote(query)}&k=12")
+        page.wait_for_selector(".map-list .card")
+        page.wait_for_load_state("networkidle")
+        return [search, _shot(page, output / "explorer-map.webp")]
 
 
 def _telling_query(index: Index) -> str:

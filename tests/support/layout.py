@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
@@ -20,7 +21,7 @@ _ADD_STYLE = """css => {
 _CHECK = (Path(__file__).parent / "layout.js").read_text()
 
 
-def layout_faults(page, *, height: int = 800) -> dict[str, list[str]]:
+def layout_faults(page, *, height: int = 800, widths: Sequence[int] = WIDTHS) -> dict[str, list[str]]:
     """Sideways scrolling, texts cut off or over one another, for each font and width.
 
     The page is loaded once: fonts and windows change in place. A page with a content security policy needs a
@@ -31,7 +32,7 @@ def layout_faults(page, *, height: int = 800) -> dict[str, list[str]]:
         page.evaluate("() => document.querySelector('#forced-font')?.remove()")
         page.evaluate(_ADD_STYLE, _style(file, size))
         page.evaluate("() => document.fonts.load('16px forced').then((faces) => faces.length)")
-        for width in WIDTHS:
+        for width in widths:
             page.set_viewport_size({"width": width, "height": height})
             if faults := page.evaluate(_CHECK):
                 found[f"{font} font, {width} px"] = faults

@@ -84,6 +84,14 @@ def comparison(place):
     return open_explorer(place / "a.index", place / "b.index")
 
 
+@pytest.fixture(scope="session")
+def four(place):
+    """Four models; two of them are the same."""
+    from happier.web.server import open_explorer
+
+    return open_explorer(place / "a.index", [place / f"{name}.index" for name in "bab"])
+
+
 def as_bytes(image: Image.Image, kind: str = "PNG") -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind)
@@ -94,3 +102,29 @@ def as_bytes(image: Image.Image, kind: str = "PNG") -> bytes:
 def photo():
     """A new red circle, as a PNG file's bytes."""
     return as_bytes(draw((214, 48, 49), "circle", np.random.default_rng(99)))
+
+
+@pytest.fixture
+def page(browser):
+    """A fresh page; a test fails if anything was logged as an error or reached for another host."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(90_000)  # the machine may be busy
+    problems = []
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None
+            if "//127.0.0.1" in request.url or request.url.startswith("blob:")
+            else problems.append(request.url)
+        ),
+    )
+    page.problems = problems
+    yield page
+    context.close()
+    assert problems == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from happier.client import AsyncClient, Client, types
+from happier.client import AsyncClient, Client, Combination, types
 from happier.client.openapi_types import typed_dicts
 from happier.errors import InputError, ServerError
 from happier.web.app import create_api
@@ -41,6 +41,13 @@ def test_search_browse_and_change(server, place, photo):
         found = client.search(file, k=3)
         assert found["hits"][0]["id"] == "images/blue-square-3.png"
         assert client.search(id=found["hits"][0]["id"], k=3)["hits"][0]["rank"] == 1
+        both = client.search(
+            id="images/blue-square-3.png", combine=Combination(more=["images/blue-square-1.png"])
+        )
+        assert [one["name"] for one in both["positive"]] == [
+            "images/blue-square-3.png",
+            "images/blue-square-1.png",
+        ]
         inside = client.search(upload=client.upload(photo)["upload"], within="cold", k=5)
         assert {hit["names"][0] for hit in inside["hits"]} == {"cold"}
         assert client.items("warm/red")["total"] == 15

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 from accessibility import serious_findings
 from layout import layout_faults
@@ -22,13 +24,24 @@ VIEWS = {
     "API": ("/docs", "section h3"),
     "error": ("/?id=nobody", ".message.error"),
 }
+SEVERAL = f"id={QUERY}&id=images/red-circle-3.png"
+NEW_VIEWS = {
+    "combined": (f"/?{SEVERAL}&less=images/blue-square-1.png", ".results .card:not(.skeleton)"),
+    "one by one": (f"/?{SEVERAL}&each=1", ".each .card"),
+    "map": ("/?view=map", ".map-legend"),
+    "query on the map": (f"/?view=map&id={QUERY}", ".map-list .card"),
+    "area of the map": ("/?view=map&within=warm&area=0.0_1000.0_1000.1000_0.1000", ".map-list .card"),
+}
 
 
 @pytest.fixture(scope="module")
-def addresses(explorer, comparison):
-    """Of a server with one index, and of one with two."""
-    with ExplorerServer(explorer).running() as one, ExplorerServer(comparison).running() as two:
-        yield {"one index": one.address, "two indexes": two.address}
+def addresses(explorer, comparison, four):
+    """Of servers with one index, with two and with four."""
+    servers = {"one index": explorer, "two indexes": comparison, "four indexes": four}
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(ExplorerServer(one).running()).address for name, one in servers.items()
+        }
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +60,22 @@ def test_no_view_depends_on_the_font(page, addresses, view, indexes):
     page.goto(addresses[indexes] + path)
     page.wait_for_selector(shown)
     assert layout_faults(page) == {}
+
+
+@pytest.mark.parametrize(
+    ("view", "indexes"),
+    [("combined", "one index"), *((view, "four indexes") for view in NEW_VIEWS)],
+)
+def test_the_newer_views_fit_and_are_accessible(page, addresses, view, indexes):
+    """On a phone, a tablet and a desktop; axe-core on the widest and the narrowest."""
+    path, shown = NEW_VIEWS[view]
+    page.goto(addresses[indexes] + path)
+    page.wait_for_selector(shown)
+    assert layout_faults(page, widths=(360, 768, 1440)) == {}
+    page.evaluate("() => document.querySelector('#forced-font').remove()")
+    for width in (1440, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        assert serious_findings(page) == {}, width
 
 
 @pytest.mark.parametrize("view", VIEWS)

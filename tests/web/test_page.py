@@ -31,31 +31,6 @@ def double(comparison):
         yield server.address
 
 
-@pytest.fixture
-def page(browser):
-    """A fresh page; a test fails if anything was logged as an error or reached for another host."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
-    page = context.new_page()
-    problems = []
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if message.type in ("error", "warning") else None,
-    )
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if "//127.0.0.1" in request.url or request.url.startswith("blob:")
-            else problems.append(request.url)
-        ),
-    )
-    page.problems = problems
-    yield page
-    context.close()
-    assert problems == []
-
-
 def open_search(page, base, **values):
     query = "&".join(f"{name}={value}" for name, value in values.items())
     page.goto(f"{base}/?id={QUERY}&{query}")

@@ -293,6 +293,35 @@ def bench_serve(
     console.print(f"load average {os.getloadavg()[0]:.1f}")
 
 
+@bench_app.command("page", extra="bench,web")
+def bench_page(
+    index: Annotated[Path | None, typer.Argument(help="An index; one of drawn images by default.")] = None,
+    times: Annotated[int, typer.Option(min=1, max=199, help="How many searches to open.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Time from opening a search in the browser to its first result; needs playwright and Chromium.
+
+    Example: happier bench page --times 5
+    """
+    import os
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from happier.bench.page import bench_page as measure
+
+    with Console(stderr=True).status("starting") as status:
+        found = measure(index, times=times, report=status.update)
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+        return
+    typer.echo(
+        f"{found.images:,} images, {found.opened} searches: first result after {found.result:.0f} ms, "
+        f"its picture after {found.picture:.0f} ms (medians); slowest {found.slowest:.0f} ms; load average "
+        f"{os.getloadavg()[0]:.1f}"
+    )
+
+
 @bench_app.command("soak", extra="bench,web")
 def bench_soak(
     minutes: Annotated[float, typer.Option(min=0.05, max=600, help="How long.")] = 5.0,

@@ -14,7 +14,8 @@ from happier.cli import app
 def serve(
     index: Annotated[Path, typer.Argument(help="Directory of the index.")],
     against: Annotated[
-        Path | None, typer.Option(help="A second index of the same catalogue, to compare models.")
+        list[Path] | None,
+        typer.Option(help="Another index of the same catalogue, to compare models; up to three."),
     ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; beyond this machine a token is needed.")
@@ -55,11 +56,14 @@ def serve(
     Example: happier serve emoji.index --against baseline.index
     """
     from happier.errors import OptionError
+    from happier.web.explorer import MODEL_KEYS
     from happier.web.processes import ProcessGroup, ServedIndexes, log_requests
     from happier.web.server import ExplorerServer, ListeningAddress, Tls, access_for, open_explorer
 
     if (ssl_certfile is None) != (ssl_keyfile is None):
         raise OptionError("give --ssl-certfile and --ssl-keyfile together")
+    if len(against or ()) > len(MODEL_KEYS) - 1:
+        raise OptionError(f"at most {len(MODEL_KEYS)} models can be compared: --against up to three times")
     if add_to is not None and tokens is None:
         raise OptionError("--add-to needs --tokens FILE with a token whose role is write")
     tls = None if ssl_certfile is None or ssl_keyfile is None else Tls(ssl_certfile, ssl_keyfile)
@@ -75,10 +79,10 @@ def serve(
         return listening
 
     if workers > 1:
-        served = ServedIndexes(index, against, tuple(images or ()), corrections, add_to, path)
+        served = ServedIndexes(index, tuple(against or ()), tuple(images or ()), corrections, add_to, path)
         ProcessGroup(served, start(), access=access, count=workers).run()
         return
     explorer = open_explorer(
-        index, against, images=images or (), corrections=corrections, writes=add_to, root_path=path
+        index, against or (), images=images or (), corrections=corrections, writes=add_to, root_path=path
     )
     ExplorerServer(explorer, access=access, listening=start()).run()

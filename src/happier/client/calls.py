@@ -54,29 +54,56 @@ def _part(file: ImageFile) -> tuple[str, bytes, str]:
     return path.name, data, mimetypes.guess_type(path.name)[0] or "application/octet-stream"
 
 
+@dataclass(frozen=True)
+class Combination:
+    """Images of a query beyond its first one.
+
+    Attributes:
+        more: ids of further images that results should be like.
+        less: ids of images that they should not be like.
+        more_uploads, less_uploads: the same by keys of uploads.
+
+    >>> Combination(more=["owl.png"], less=["bat.png"]).values()
+    {'more': ['owl.png'], 'upload': [], 'less': ['bat.png'], 'less_upload': []}
+    """
+
+    more: Sequence[str] = ()
+    less: Sequence[str] = ()
+    more_uploads: Sequence[str] = ()
+    less_uploads: Sequence[str] = ()
+
+    def values(self) -> dict[str, list[str]]:
+        """By the names of the API."""
+        given = {"more": self.more, "upload": self.more_uploads}
+        given |= {"less": self.less, "less_upload": self.less_uploads}
+        return {name: list(value) for name, value in given.items()}
+
+
 def search_call(
     *,
     image: ImageFile | None,
     item: str | None,
     upload: str | None,
-    k: int,
-    within: str,
-    label: str | None,
-    side: str,
+    combine: Combination | None,
+    values: Mapping[str, Any],
 ) -> Call:
     """A search with an image, or with what the server has already.
 
     Raises:
-        InputError: not exactly one of them.
+        InputError: not exactly one of them, or an image that was not uploaded with others.
     """
     if sum(one is not None for one in (image, item, upload)) != 1:
         raise InputError(
             "search with one of: an image, the id of an image of the index, the key of an upload"
         )
-    values = {"k": k, "within": within or None, "label": label, "side": side}
     if image is not None:
+        if combine is not None:
+            raise InputError("upload the image first, and search with its key to combine it with others")
         return Call("POST", "/api/search", values, files=[image])
-    return Call("GET", "/api/search", {"id": item, "upload": upload, **values})
+    others = (combine or Combination()).values()
+    if upload is not None:
+        others["upload"].insert(0, upload)
+    return Call("GET", "/api/search", {"id": item, **others, **values})
 
 
 def items_call(*, within: str, offset: int, limit: int, side: str) -> Call:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Self, cast
 
 from happier.client import types
-from happier.client.calls import Call, ImageFile, add_call, items_call, search_call
+from happier.client.calls import Call, Combination, ImageFile, add_call, items_call, search_call
 from happier.errors import ServerError, first_line
 from happier.extras import needs_extra
 
@@ -106,10 +106,23 @@ class Client(_Connection):
         k: int = 24,
         within: str = "",
         label: str | None = None,
+        combine: Combination | None = None,
         side: str = "a",
     ) -> types.SearchOut:
-        """Images nearest to an image (a path or a file's bytes), to one of the index, or to an upload."""
-        call = search_call(image=image, item=id, upload=upload, k=k, within=within, label=label, side=side)
+        """Images nearest to an image (a path or a file's bytes), to one of the index, or to an upload.
+
+        Args:
+            image: a path, or a file's bytes.
+            id: an image of the index instead.
+            upload: the key of an upload instead.
+            k: how many.
+            within: only this branch.
+            label: class of the image, where it is known.
+            combine: images to search with as well, and images to search away from.
+            side: which index, where the server compares several.
+        """
+        values = {"k": k, "within": within or None, "label": label, "side": side}
+        call = search_call(image=image, item=id, upload=upload, combine=combine, values=values)
         return cast(types.SearchOut, self._send(call).json())
 
     def upload(self, image: ImageFile) -> types.UploadOut:
@@ -194,10 +207,12 @@ class AsyncClient(_Connection):
         k: int = 24,
         within: str = "",
         label: str | None = None,
+        combine: Combination | None = None,
         side: str = "a",
     ) -> types.SearchOut:
         """See `Client.search`."""
-        call = search_call(image=image, item=id, upload=upload, k=k, within=within, label=label, side=side)
+        values = {"k": k, "within": within or None, "label": label, "side": side}
+        call = search_call(image=image, item=id, upload=upload, combine=combine, values=values)
         return cast(types.SearchOut, (await self._send(call)).json())
 
     async def upload(self, image: ImageFile) -> types.UploadOut:

@@ -140,6 +140,15 @@ class ItemsOut(TypedDict):
     version: str
 
 
+class MapOut(TypedDict):
+    """The catalogue as a plane; its points are at ``/api/map/points``."""
+
+    ready: bool
+    version: str
+    total: int
+    classes: list[str]
+
+
 class Metrics(TypedDict):
     """How good the whole ranking of this query is."""
 
@@ -204,10 +213,15 @@ class SearchOut(TypedDict):
     side: str
     version: str
     query: QueryOut
+    positive: list[QueryOut]
+    negative: list[QueryOut]
     k: int
+    offset: int
     within: str
+    total: int
     hits: list[HitOut]
     metrics: Metrics | None
+    alone: Metrics | None
 
 
 class StepOut(TypedDict):

@@ -133,6 +133,12 @@ def css_variables(depth: int) -> str:
     )
 
 
+def print_variables(depth: int) -> str:
+    """CSS that prints in the light colours, whatever the theme on screen."""
+    block = f"color-scheme: light; {_block(depth, 'light')} --page: #ffffff;"
+    return f"@media print {{ :root:root[data-theme], :root:root {{ {block} }} }}\n"
+
+
 def _block(depth: int, theme: Theme) -> str:
     colours = palette(depth, theme)
     named = {"query": colours.query, **{f"level-{level}": c for level, c in enumerate(colours.levels)}}

@@ -27,7 +27,7 @@ from happier.report.charts import (
 )
 from happier.report.class_map_colours import coarse_colours
 from happier.report.data import ClassMap, Report
-from happier.report.level_colours import css_variables, palette
+from happier.report.level_colours import css_variables, print_variables
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_CLASS_ROWS = 2_000
@@ -75,7 +75,7 @@ def render(report: Report, figures: Sequence[str] = ()) -> str:
         many=f" many of-{len(report.models)}" if len(report.models) > 2 else "",
         levels=list(range(depth, -1, -1)),
         level_text=lambda level: level_text(report.data.levels, level),
-        colours=Markup(css_variables(depth) + _print_colours(depth)),  # noqa: S704 (our own numbers)
+        colours=Markup(css_variables(depth) + print_variables(depth)),  # noqa: S704 (our own numbers)
         mistake_bars=mistake_bars(report),
         answer_bars=answer_bars(report),
         share_plots=share_plots(report),
@@ -115,17 +115,6 @@ def _map_data(class_map: ClassMap | None) -> dict[str, Any] | None:
         "columns": class_map.sprite_columns,
         "cell": class_map.sprite_cell,
     }
-
-
-def _print_colours(depth: int) -> str:
-    """Print in the light colours, whatever the theme on screen."""
-    light = palette(depth, "light")
-    entries = [f"--query: {light.query};"]
-    entries += [f"--level-{level}: {colour};" for level, colour in enumerate(light.levels)]
-    entries += [f"--{name}: {colour};" for name, colour in light.page.items()]
-    entries.append("--page: #ffffff;")
-    block = f"color-scheme: light; {' '.join(entries)}"
-    return f"@media print {{ :root:root[data-theme], :root:root {{ {block} }} }}\n"
 
 
 def _percent(fraction: float, digits: int = 1) -> str:

@@ -24,6 +24,7 @@ from happier.web.middleware import add_middleware
 from happier.web.routes.changes import change_routes
 from happier.web.routes.identify import identify_routes
 from happier.web.routes.images import image_routes, item_routes
+from happier.web.routes.map import map_routes
 from happier.web.routes.mistakes import mistake_routes
 from happier.web.routes.pages import page_routes
 from happier.web.routes.search import search_routes, upload_routes
@@ -88,6 +89,7 @@ def create_api(
         identify_routes(explorer, workers),
         upload_routes(explorer, workers),
         mistake_routes(explorer, workers),
+        map_routes(explorer, workers),
         suspect_routes(explorer, workers),
         image_routes(explorer, workers),
         change_routes(explorer),

@@ -1,4 +1,4 @@
-"""What the page shows, independent of HTTP: one or two indexes, queries, rankings, mistakes, classes."""
+"""What the page shows, independent of HTTP: up to four indexes, queries, rankings, mistakes, classes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from happier.curation.corrections import CorrectionsFile
 from happier.data.class_path import join as join_path
 from happier.data.class_path import split as split_path
 from happier.data.class_tree import ClassNode
-from happier.errors import InputError, SearchError
+from happier.errors import InputError, OptionError, SearchError
 from happier.search.identify import Identification
-from happier.search.index import Hit, Index
+from happier.search.index import Index
 from happier.taxonomy import UNKNOWN
 from happier.web.analysis import Analysis
 from happier.web.indexed_model import IndexedModel
-from happier.web.search_query import QueryMetrics, SearchQuery
+from happier.web.search_query import QueryImage, Ranking, SearchQuery
 from happier.web.suspect_list import SuspectList
 from happier.web.thumbnails import ThumbnailStore
 from happier.web.uploads import Uploads, VectorsByModel
 from happier.web.writer import CatalogueWriter
 
 ONE_INDEX = "there is only one index; start the server with --against INDEX2 to compare"
+MODEL_KEYS = ("a", "b", "c", "d")
 Sort = Literal["severity", "h-ap", "gain", "loss"]
 
 
@@ -57,23 +58,27 @@ class ConfusedClass:
 
 
 class Explorer:
-    """One index, or two over the same catalogue to compare their models.
+    """One index, or up to four over the same catalogue to compare their models.
 
     Args:
         index: the first.
-        against: the second, where there is one.
+        against: the others.
         images: further folders that images may be in.
         corrections: where decisions about suspects go; None for a server that only reads.
         thumbnails: where small copies of the images are kept.
         uploads: folder in which processes that serve the same indexes share uploads; None keeps them here.
         writes: folder for images that are added over the network; None where none may be.
         root_path: path that the server's addresses begin with, e.g. ``/photos``.
+
+    Raises:
+        OptionError: more than four.
+        SearchError: two that do not fit together.
     """
 
     def __init__(
         self,
         index: Index,
-        against: Index | None = None,
+        against: Sequence[Index] = (),
         *,
         images: Sequence[Path] = (),
         corrections: CorrectionsFile | None = None,
@@ -82,17 +87,17 @@ class Explorer:
         writes: Path | None = None,
         root_path: str = "",
     ) -> None:
-        names = [
-            one.directory.resolve().name.removesuffix(".index") for one in (index, against) if one is not None
-        ]
+        given = (index, *against)
+        if len(given) > len(MODEL_KEYS):
+            raise OptionError(f"at most {len(MODEL_KEYS)} indexes can be compared, got {len(given)}")
+        names = [one.directory.resolve().name.removesuffix(".index") for one in given]
         if len(set(names)) < len(names):
-            names = [str(one.directory) for one in (index, against) if one is not None]
+            names = [str(one.directory) for one in given]
         if writes is not None:
             images = (*images, writes)
-        opened = {key: one for key, one in (("a", index), ("b", against)) if one is not None}
         self.models = {
             key: IndexedModel(key, one, name=name, images=images, thumbnails=thumbnails, root_path=root_path)
-            for (key, one), name in zip(opened.items(), names, strict=True)
+            for key, one, name in zip(MODEL_KEYS, given, names, strict=False)
         }
         _check_levels(self.models)
         self._corrections = corrections
@@ -152,61 +157,102 @@ class Explorer:
         return all(model.analysed for model in self.models.values())
 
     def model(self, key: str) -> IndexedModel:
-        """One of the indexes: ``a``, or ``b`` where there are two.
+        """One of the indexes by its key; the first one is ``a``.
 
         Raises:
-            SearchError: there is no second one.
+            SearchError: there is none with this key.
         """
         model = self.models.get(key)
         if model is None:
-            raise SearchError(ONE_INDEX)
+            have = ", ".join(self.models)
+            raise SearchError(
+                ONE_INDEX if len(self.models) == 1 else f"there is no index {key!r}, only {have}"
+            )
         return model
 
     def query(
         self,
         model: IndexedModel,
         *,
-        item: str | None = None,
-        upload: str | None = None,
+        items: Sequence[str] = (),
+        uploads: Sequence[str] = (),
+        more: Sequence[str] = (),
+        less: Sequence[str] = (),
+        less_uploads: Sequence[str] = (),
         label: str | None = None,
     ) -> SearchQuery:
-        """A query from an image's id or an upload's key; ``label`` says the class of an upload.
+        """A query from images of the index and uploads; the class is the first image's, or ``label``.
+
+        Args:
+            model: the index.
+            items: ids of images that results should be like.
+            uploads: keys of uploads that they should be like.
+            more: ids of further images that they should be like, after the uploads.
+            less: ids of images that they should not be like.
+            less_uploads: keys of uploads that they should not be like.
+            label: class of what is being looked for, where the first image is an upload.
 
         Raises:
-            InputError: neither or both.
+            InputError: nothing that results should be like, or one image on both sides.
             SearchError: there is no such image, upload or class.
         """
-        if (item is None) == (upload is None):
-            raise InputError("give either the id of an image of the index or the key of an upload")
-        if item is not None:
-            row = model.index.row(item)
-            return SearchQuery(row, None, model.index.labels[row], model.index.class_paths[row])
-        assert upload is not None
-        labels = model.labels_of(label) if label else None
-        return SearchQuery(None, self.uploads.get(upload), labels, label or "")
+        positive = self._query_images(model, items, uploads)
+        if not positive:
+            raise InputError("give the id of an image of the index or the key of an upload")
+        positive += self._query_images(model, [one for one in more if one not in items], ())
+        negative = self._query_images(model, less, less_uploads)
+        if both := ({*items, *more} & {*less}) | ({*uploads} & {*less_uploads}):
+            raise InputError(f"results cannot be both like {min(both)!r} and not like it")
+        row = positive[0].row
+        if row is not None:
+            return SearchQuery(positive, negative, model.index.labels[row], model.index.class_paths[row])
+        return SearchQuery(positive, negative, model.labels_of(label) if label else None, label or "")
+
+    def _query_images(
+        self, model: IndexedModel, items: Sequence[str], uploads: Sequence[str]
+    ) -> tuple[QueryImage, ...]:
+        rows = [QueryImage(row=model.index.row(one)) for one in dict.fromkeys(items)]
+        return (*rows, *(QueryImage(upload=self.uploads.get(one)) for one in dict.fromkeys(uploads)))
 
     def search(
-        self, model: IndexedModel, query: SearchQuery, *, k: int, within: str, metrics: bool = True
-    ) -> tuple[list[Hit], list[int | None], QueryMetrics | None]:
-        """The ranking of a query: its hits, the level each shares with it, and how good the whole ranking is.
+        self,
+        model: IndexedModel,
+        query: SearchQuery,
+        *,
+        k: int,
+        within: str,
+        offset: int = 0,
+        metrics: bool = True,
+    ) -> Ranking:
+        """The ranking of a query, without the images that it is made of.
 
         Args:
             model: the index to search.
             query: what to search with.
             k: how many hits.
             within: only this branch.
+            offset: how many hits to skip.
             metrics: whether to rank the whole index, which takes long where it is large.
 
         Raises:
+            InputError: the images cancel each other out.
             SearchError: there is no such branch.
         """
-        vector = _vector_of(model, query)
-        hits = model.index.search(vector[None], k=k, within=within, exclude=[query.row])[0]
+        vector, used = query.vector(model.index), set(query.rows)
+        found = model.index.search(vector[None], k=offset + k + len(used), within=within)[0]
+        hits = [hit for hit in found if hit.row not in used][offset : offset + k]
         levels: list[int | None] = [None] * len(hits)
         if query.labels is not None and query.labels[0] != UNKNOWN and hits:
             rows = np.asarray([hit.row for hit in hits])
             levels = [int(level) for level in model.levels(query.labels, rows)]
-        return hits, levels, model.metrics(query, vector) if metrics else None
+        node = model.tree.node(within)
+        total = node.count - int(np.isin(query.rows, node.rows).sum())
+        if not metrics:
+            return Ranking(hits, total, levels, None, None)
+        alone = (
+            model.metrics(query, query.positive[0].vector(model.index), "alone") if query.combined else None
+        )
+        return Ranking(hits, total, levels, model.metrics(query, vector), alone)
 
     def identify(
         self, model: IndexedModel, query: SearchQuery, *, sure: float, within: str
@@ -217,8 +263,9 @@ class Explorer:
             OptionError: ``sure`` is not a probability.
             SearchError: there is no such branch, or the index has no labels or one class only.
         """
-        vector = _vector_of(model, query)[None]
-        return model.index.identify(vector, sure=sure, within=within, exclude=[query.row])[0]
+        first = query.positive[0]
+        vector = first.vector(model.index)[None]
+        return model.index.identify(vector, sure=sure, within=within, exclude=[first.row])[0]
 
     def mistakes(
         self, model: IndexedModel, *, sort: Sort, within: str, offset: int, limit: int
@@ -305,11 +352,13 @@ class Explorer:
 
 
 def _check_levels(models: Mapping[str, IndexedModel]) -> None:
-    levels = [list(model.index.levels) for model in models.values()]
-    if any(one != levels[0] for one in levels):
-        raise SearchError(
-            f"two indexes can be compared only if their levels agree, got {levels[0]} and {levels[1]}"
-        )
+    first, *others = models.values()
+    for other in others:
+        if other.index.levels != first.index.levels:
+            raise SearchError(
+                f"indexes can be compared only if their levels agree: {first.name} has "
+                f"{list(first.index.levels)}, {other.name} {list(other.index.levels)}"
+            )
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> int:
@@ -319,10 +368,3 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
             break
         shared += 1
     return shared
-
-
-def _vector_of(model: IndexedModel, query: SearchQuery) -> npt.NDArray[np.float32]:
-    if query.upload is not None:
-        return query.upload.vector(model.index.head.fingerprint)
-    assert query.row is not None
-    return model.index.vector(query.row)

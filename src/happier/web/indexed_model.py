@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,12 @@ from happier.search.index import Index
 from happier.taxonomy import UNKNOWN, shared_levels
 from happier.web import images
 from happier.web.analysis import Analysis, analyse
+from happier.web.catalogue_map import CatalogueMap
 from happier.web.embedder import Embedder
 from happier.web.search_query import QueryMetrics, SearchQuery
 from happier.web.thumbnails import ThumbnailStore, picture_key
 
+NO_CLASS = 0xFFFFFFFF
 MAX_METRICS = 4096  # queries whose metrics are kept
 _SEVERITY_KS = (1, 10)
 
@@ -43,6 +46,7 @@ class IndexedModel:
         self.stop = threading.Event()
         self._thumbnails = thumbnails or ThumbnailStore(None)
         self.tree = ClassTree(index.items)
+        self.map = CatalogueMap(index, self._thumbnails, self.stop)
         self.version = index.version
         self._images = tuple(images)
         roots = [Path(index.head.root), *images]
@@ -56,6 +60,16 @@ class IndexedModel:
         self._h_ap = np.zeros(0)
         self._metrics_lock = threading.Lock()
         self._metrics: LRUCache[tuple[str, str], QueryMetrics | None] = LRUCache(MAX_METRICS)
+
+    @cached_property
+    def class_numbers(self) -> tuple[list[str], npt.NDArray[np.uint32]]:
+        """The classes that images have, and the place of each image's class among them."""
+        number_of: dict[str, int] = {}
+        numbers = [
+            number_of.setdefault(path, len(number_of)) if path else NO_CLASS
+            for path in self.index.class_paths
+        ]
+        return list(number_of), np.asarray(numbers, dtype=np.uint32)
 
     @property
     def embeds(self) -> bool:
@@ -145,11 +159,19 @@ class IndexedModel:
         """The level each row shares with a label row."""
         return np.asarray(shared_levels(labels[None], self.index.labels[rows])[0], dtype=np.int8)
 
-    def metrics(self, query: SearchQuery, vector: npt.NDArray[np.float32]) -> QueryMetrics | None:
-        """H-AP and severity of a query over the whole index; None where its class is unknown."""
+    def metrics(
+        self, query: SearchQuery, vector: npt.NDArray[np.float32], what: str = ""
+    ) -> QueryMetrics | None:
+        """H-AP and severity of a query over the whole index; None where its class is unknown.
+
+        Args:
+            query: whose class counts, and whose images are left out.
+            vector: what to rank by.
+            what: distinguishes several vectors of one query.
+        """
         if query.labels is None or query.labels[0] == UNKNOWN:
             return None
-        key = (query.key, query.class_path)
+        key = (f"{query.key} {what}", query.class_path)
         with self._metrics_lock:
             if key in self._metrics:
                 return self._metrics[key]
@@ -163,8 +185,8 @@ class IndexedModel:
         index = self.index
         scores = index.scores(vector)
         levels = self.levels(query.labels, np.arange(len(index)))
-        if query.row is not None:
-            scores, levels = np.delete(scores, query.row), np.delete(levels, query.row)
+        if query.rows:
+            scores, levels = np.delete(scores, query.rows), np.delete(levels, query.rows)
         if not len(scores):
             return None
         # Equal scores worst first, as in `happier.evaluate`.

@@ -42,7 +42,7 @@ class ServedIndexes:
     """
 
     index: Path
-    against: Path | None = None
+    against: tuple[Path, ...] = ()
     images: tuple[Path, ...] = ()
     corrections: Path | None = None
     writes: Path | None = None
@@ -50,7 +50,7 @@ class ServedIndexes:
 
     def __post_init__(self) -> None:
         """What is wrong with an index should be said once, before anything starts."""
-        for directory in filter(None, (self.index, self.against)):
+        for directory in (self.index, *self.against):
             head = IndexStore(directory).head()
             if head.engine == "milvus" and "://" not in str(head.settings.get("uri", "")):
                 raise OptionError(

@@ -15,7 +15,7 @@ from happier.search.index import Hit
 from happier.web import schemas
 from happier.web.explorer import ConfusedClass, Explorer, Mistake
 from happier.web.indexed_model import IndexedModel
-from happier.web.search_query import SearchQuery
+from happier.web.search_query import QueryImage, QueryMetrics, SearchQuery
 
 MAX_CHILDREN = 500
 
@@ -119,43 +119,62 @@ def _choice(one: Step | Choice) -> dict[str, Any]:
 
 
 def search_out(
-    explorer: Explorer, model: IndexedModel, query: SearchQuery, k: int, within: str, *, metrics: bool = True
+    explorer: Explorer,
+    model: IndexedModel,
+    query: SearchQuery,
+    *,
+    k: int,
+    within: str,
+    offset: int = 0,
+    metrics: bool = True,
 ) -> schemas.SearchOut:
     """Search, and shape the ranking."""
-    hits, levels, found = explorer.search(model, query, k=k, within=within, metrics=metrics)
-    item = None if query.row is None else item_out(model, query.row)
-    if item is not None:
-        thumbnail, image, name = item.thumbnail, item.image, item.id
-    else:
-        assert query.upload is not None
-        thumbnail = image = f"{explorer.root_path}/uploads/{query.upload.key}"
-        name = query.upload.name
+    ranking = explorer.search(model, query, k=k, within=within, offset=offset, metrics=metrics)
+    places = enumerate(zip(ranking.hits, ranking.levels, strict=True), start=offset + 1)
+    positive = [_query_out(explorer, model, one, query.class_path) for one in query.positive]
     return schemas.SearchOut(
         side=model.key,
         version=model.version,
-        query=schemas.QueryOut(
-            item=item,
-            upload=None if query.upload is None else query.upload.key,
-            name=name,
-            class_path=query.class_path,
-            names=list(split_path(query.class_path)),
-            thumbnail=thumbnail,
-            image=image,
-        ),
+        query=positive[0],
+        positive=positive,
+        negative=[_query_out(explorer, model, one, "") for one in query.negative],
         k=k,
+        offset=offset,
         within=within,
-        hits=[
-            hit_out(model, hit, rank, level)
-            for rank, (hit, level) in enumerate(zip(hits, levels, strict=True), start=1)
-        ],
-        metrics=None
-        if found is None
-        else schemas.Metrics(
-            h_ap=found.h_ap,
-            severity=dict(found.severity),
-            average_precision=dict(found.average_precision),
-            counts=list(found.counts),
-        ),
+        total=ranking.total,
+        hits=[hit_out(model, hit, rank, level) for rank, (hit, level) in places],
+        metrics=_metrics_out(ranking.metrics),
+        alone=_metrics_out(ranking.alone),
+    )
+
+
+def _query_out(explorer: Explorer, model: IndexedModel, image: QueryImage, said: str) -> schemas.QueryOut:
+    """An image of a query; ``said`` is the class that an upload was said to be."""
+    if image.row is not None:
+        item = item_out(model, image.row)
+        shared = item.model_dump(include={"class_path", "names", "thumbnail", "image"})
+        return schemas.QueryOut(item=item, upload=None, name=item.id, **shared)
+    assert image.upload is not None
+    address = f"{explorer.root_path}/uploads/{image.upload.key}"
+    return schemas.QueryOut(
+        item=None,
+        upload=image.upload.key,
+        name=image.upload.name,
+        class_path=said,
+        names=list(split_path(said)),
+        thumbnail=address,
+        image=address,
+    )
+
+
+def _metrics_out(found: QueryMetrics | None) -> schemas.Metrics | None:
+    if found is None:
+        return None
+    return schemas.Metrics(
+        h_ap=found.h_ap,
+        severity=dict(found.severity),
+        average_precision=dict(found.average_precision),
+        counts=list(found.counts),
     )
 
 

@@ -92,11 +92,18 @@ class SearchOut(BaseModel):
 
     side: str
     version: str = Field(description="state of the index that was searched")
-    query: QueryOut
+    query: QueryOut = Field(description="the first image that the results should be like")
+    positive: list[QueryOut] = Field(description="all images that they should be like")
+    negative: list[QueryOut] = Field(description="images that they should not be like")
     k: int
+    offset: int
     within: str
+    total: int = Field(description="images that could be found")
     hits: list[HitOut]
-    metrics: Metrics | None
+    metrics: Metrics | None = Field(description="for the class of the first image")
+    alone: Metrics | None = Field(
+        description="of several images: the same for the first one alone, ranking the same images"
+    )
 
 
 class ChangeOut(BaseModel):
@@ -194,6 +201,15 @@ class MistakesOut(BaseModel):
     mistakes: list[MistakeOut]
     total: int
     offset: int
+
+
+class MapOut(BaseModel):
+    """The catalogue as a plane; its points are at ``/api/map/points``."""
+
+    ready: bool = Field(description="false while it is being laid out: ask again")
+    version: str = Field(description="state of the index that it is of")
+    total: int = Field(description="number of images")
+    classes: list[str] = Field(description="paths of the classes that points refer to")
 
 
 class SuspectOut(BaseModel):

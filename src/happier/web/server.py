@@ -176,7 +176,7 @@ class ExplorerServer:
 
 def open_explorer(
     index: Path | str,
-    against: Path | str | None = None,
+    against: Path | str | Sequence[Path | str] = (),
     *,
     images: Sequence[Path] = (),
     corrections: Path | None = None,
@@ -184,11 +184,11 @@ def open_explorer(
     writes: Path | None = None,
     root_path: str = "",
 ) -> Explorer:
-    """Read one or two indexes to explore, and load their models; thumbnails are kept in the user's cache.
+    """Read up to four indexes to explore, and load their models; thumbnails are kept in the user's cache.
 
     Args:
         index: what to explore.
-        against: a second index of the same catalogue.
+        against: another index of the same catalogue, or several.
         images: further folders that images may be in.
         corrections: the CSV that decisions about suspects go to; without it the server only reads.
         uploads: folder in which processes share uploads.
@@ -196,17 +196,17 @@ def open_explorer(
         root_path: path that the server's addresses begin with.
 
     Raises:
+        OptionError: more than four indexes.
         SearchError: not an index, or two that do not fit together.
         DataError: the file is not one of corrections.
     """
     decisions = None if corrections is None else CorrectionsFile(corrections)
     if decisions is not None and decisions.path.exists():
         decisions.read()  # a file of something else should fail here, not at the first decision
-    opened = Index.open(index)
-    other = None if against is None else Index.open(against)
+    others = [against] if isinstance(against, Path | str) else against
     explorer = Explorer(
-        opened,
-        other,
+        Index.open(index),
+        [Index.open(other) for other in others],
         images=images,
         corrections=decisions,
         thumbnails=ThumbnailStore(cache_folder() / "thumbnails" / "thumbnails.sqlite"),

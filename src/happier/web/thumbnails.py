@@ -1,4 +1,4 @@
-"""Small copies of the catalogue's images: made once, kept on disk, bounded."""
+"""Small copies of the catalogue's images, and its maps: made once, kept on disk, bounded."""
 
 from __future__ import annotations
 

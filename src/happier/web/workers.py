@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Workers:
-    """A few threads for requests, and one for the analysis.
+    """A few threads for requests, one for the analysis and one for maps.
 
     Args:
         count: threads for requests.
@@ -33,8 +33,11 @@ class Workers:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="happier-web")
         self._refresh = refresh
         self._analysing: threading.Thread | None = None
+        self._mapping: threading.Thread | None = None
+        self._map_stop = threading.Event()
         self._models: list[IndexedModel] = []
         self._closed = False
+        self._starting = threading.Lock()
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """Run a call in a thread.
@@ -77,14 +80,28 @@ class Workers:
             self._analysing.start()
         return ready
 
+    def start_map(self, model: IndexedModel) -> bool:
+        """Start to lay out a model's map if nothing else is being laid out; returns whether it is there."""
+        if model.map.read():
+            return True
+        with self._starting:
+            if not self._closed and (self._mapping is None or not self._mapping.is_alive()):
+                self._map_stop = model.stop  # not the model: it may be replaced, and its memory must return
+                self._mapping = threading.Thread(target=model.map.positions, name="happier-map")
+                self._mapping.start()
+        return False
+
     def close(self) -> None:
         """Finish running work, drop queued work."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._analysing is not None and self._analysing.is_alive():
-            for model in self._models:
-                model.stop.set()
-            # It checks `stop` about every second, and must not outlive the interpreter.
-            self._analysing.join(ANALYSIS_SECONDS)
-            for model in self._models:
-                model.stop.clear()  # another server may show the same explorer
+        running = [one for one in (self._analysing, self._mapping) if one is not None and one.is_alive()]
+        if running:
+            stops = [*(model.stop for model in self._models), self._map_stop]
+            for stop in stops:
+                stop.set()
+            # They check `stop` about every second, and must not outlive the interpreter.
+            for thread in running:
+                thread.join(ANALYSIS_SECONDS)
+            for stop in stops:
+                stop.clear()  # another server may show the same explorer

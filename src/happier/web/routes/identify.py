@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from happier.errors import InputError
 from happier.web import responses, schemas
 from happier.web.explorer import Explorer
 from happier.web.routes.parameters import EVERYWHERE, MISSING, ModelKey, Within
@@ -30,7 +31,9 @@ def identify_routes(explorer: Explorer, workers: Workers) -> APIRouter:
 
         def work() -> schemas.IdentifyOut:
             model = explorer.model(side)
-            query = explorer.query(model, item=item, upload=upload)
+            if (item is None) == (upload is None):
+                raise InputError("give either the id of an image of the index or the key of an upload")
+            query = explorer.query(model, items=[item] if item else [], uploads=[upload] if upload else [])
             found = explorer.identify(model, query, sure=sure, within=within)
             return responses.identify_out(model, found, sure=sure, within=within)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from cachetools import LRUCache
 from fastapi import APIRouter, Query, Request, Response
@@ -19,6 +19,7 @@ from happier.web.routes.parameters import (
     Limit,
     ModelKey,
     Offset,
+    Side,
     Version,
     Within,
 )
@@ -106,15 +107,13 @@ def image_routes(explorer: Explorer, workers: Workers) -> APIRouter:
 
     @routes.get("/thumbnails/{side}/{row}", response_class=Response)
     async def thumbnail(
-        request: Request, side: Literal["a", "b"], row: int, item: ItemId = None, v: Version = ""
+        request: Request, side: Side, row: int, item: ItemId = None, v: Version = ""
     ) -> Response:
         """An image of the index, small."""
         return await picture(request, side, _Place(row, item, v), THUMBNAIL_SIZE)
 
     @routes.get("/images/{side}/{row}", response_class=Response)
-    async def image(
-        request: Request, side: Literal["a", "b"], row: int, item: ItemId = None, v: Version = ""
-    ) -> Response:
+    async def image(request: Request, side: Side, row: int, item: ItemId = None, v: Version = "") -> Response:
         """An image of the index, large."""
         return await picture(request, side, _Place(row, item, v), LARGE_SIZE)
 

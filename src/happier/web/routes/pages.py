@@ -7,7 +7,8 @@ from pathlib import Path
 from fastapi import APIRouter, Response
 from fastapi.responses import FileResponse, JSONResponse
 
-from happier.report.level_colours import css_variables
+from happier.report.class_map_colours import COARSE_COLOURS, OTHER_COLOUR
+from happier.report.level_colours import css_variables, print_variables
 from happier.web.explorer import Explorer
 
 STATIC = Path(__file__).parents[1] / "static"
@@ -30,7 +31,10 @@ def page_routes(explorer: Explorer) -> APIRouter:
 
     @routes.get("/palette.css")
     async def palette() -> Response:
-        colours = css_variables(len(explorer.model("a").index.levels))
+        depth = len(explorer.model("a").index.levels)
+        branches = [f"--map-{at}: {colour};" for at, colour in enumerate(COARSE_COLOURS)]
+        branches.append(f"--map-other: {OTHER_COLOUR};")
+        colours = f"{css_variables(depth)}{print_variables(depth)}:root {{ {' '.join(branches)} }}\n"
         return Response(colours, media_type="text/css", headers=_FRESH)
 
     @routes.get("/favicon.ico")

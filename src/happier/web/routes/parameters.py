@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
+from pydantic import StringConstraints
 
 from happier.web import schemas
 
 MAX_K = 200
+MAX_HITS = 1000  # of a ranking, page by page
+MAX_IMAGES = 16  # of a query
 MISSING: dict[int | str, dict[str, Any]] = {
     404: {"model": schemas.Problem, "description": "no such image, class or index"},
 }
@@ -26,7 +29,8 @@ EVERYWHERE: dict[int | str, dict[str, Any]] = {
     503: {"model": schemas.Problem, "description": "it took too long"},
 }
 
-ModelKey = Annotated[Literal["a", "b"], Query(description="which index: a, or b where two are compared")]
+Side = Literal["a", "b", "c", "d"]
+ModelKey = Annotated[Side, Query(description="which index: a, or b, c, d where several are compared")]
 K = Annotated[int, Query(ge=1, le=MAX_K, description="how many results")]
 Text = Annotated[str, Query(max_length=2048)]
 ItemId = Annotated[
@@ -34,6 +38,8 @@ ItemId = Annotated[
     Query(alias="id", max_length=4096, description="id of the image, where the row may have moved"),
 ]
 Within = Annotated[str, Query(max_length=2048, description="only this branch, e.g. animals/birds")]
+Ids = Annotated[list[Annotated[str, StringConstraints(max_length=4096)]], Query(max_length=MAX_IMAGES)]
+Uploads = Annotated[list[Annotated[str, StringConstraints(max_length=64)]], Query(max_length=MAX_IMAGES)]
 Label = Annotated[str | None, Query(max_length=2048, description="class of the upload")]
 Offset = Annotated[int, Query(ge=0, le=10_000_000)]
 Metrics = Annotated[

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, File, Query, Response, UploadFile
+from fastapi import APIRouter, Depends, File, Query, Response, UploadFile
 
 from happier.web import responses, schemas
 from happier.web.explorer import Explorer
-from happier.web.routes.parameters import EVERYWHERE, MISSING, UPLOAD, K, Label, Metrics, ModelKey, Within
+from happier.web.routes.parameters import (
+    EVERYWHERE,
+    MAX_HITS,
+    MAX_K,
+    MISSING,
+    UPLOAD,
+    Ids,
+    K,
+    Label,
+    Metrics,
+    ModelKey,
+    Uploads,
+    Within,
+)
 from happier.web.workers import Workers
 
 LONGEST_NAME = 200
+
+
+def query_images(
+    item: Annotated[Ids, Query(alias="id", description="images of the index that results are like")] = [],  # noqa: B006 - FastAPI copies it
+    upload: Annotated[Uploads, Query(description="uploads that results are like")] = [],  # noqa: B006
+    more: Annotated[Ids, Query(description="further images that they are like, after the uploads")] = [],  # noqa: B006
+    less: Annotated[Ids, Query(description="images of the index that they are not like")] = [],  # noqa: B006
+    less_upload: Annotated[Uploads, Query(description="uploads that they are not like")] = [],  # noqa: B006
+    label: Label = None,
+) -> dict[str, Any]:
+    """What to search with, as `Explorer.query` takes it."""
+    named = {"items": item, "uploads": upload, "more": more, "less": less, "less_uploads": less_upload}
+    return {**named, "label": label}
 
 
 def search_routes(explorer: Explorer, workers: Workers) -> APIRouter:
@@ -20,22 +46,21 @@ def search_routes(explorer: Explorer, workers: Workers) -> APIRouter:
 
     @routes.get("/search", response_model=schemas.SearchOut, responses=MISSING)
     async def search(
-        item: Annotated[
-            str | None, Query(alias="id", max_length=4096, description="id of an image of the index")
-        ] = None,
-        upload: Annotated[str | None, Query(max_length=64, description="key of an upload")] = None,
-        label: Label = None,
+        images: Annotated[dict[str, Any], Depends(query_images)],
         k: K = 24,
+        offset: Annotated[int, Query(ge=0, le=MAX_HITS - MAX_K, description="results to skip")] = 0,
         within: Within = "",
         side: ModelKey = "a",
         metrics: Metrics = True,
     ) -> Response:
-        """Images nearest to one of the index, or to an upload."""
+        """Images nearest to some of the index or to uploads, and away from others (Rocchio)."""
 
         def work() -> schemas.SearchOut:
             model = explorer.model(side)
-            query = explorer.query(model, item=item, upload=upload, label=label)
-            return responses.search_out(explorer, model, query, k, within, metrics=metrics)
+            query = explorer.query(model, **images)
+            return responses.search_out(
+                explorer, model, query, k=k, within=within, offset=offset, metrics=metrics
+            )
 
         return await workers.answer(work)
 
@@ -53,8 +78,8 @@ def search_routes(explorer: Explorer, workers: Workers) -> APIRouter:
         def work() -> schemas.SearchOut:
             model = explorer.model(side)
             key = explorer.uploads.add(data, name).key
-            query = explorer.query(model, upload=key, label=label)
-            return responses.search_out(explorer, model, query, k, within)
+            query = explorer.query(model, uploads=[key], label=label)
+            return responses.search_out(explorer, model, query, k=k, within=within)
 
         return await workers.answer(work)
 

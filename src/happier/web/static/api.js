@@ -7,7 +7,7 @@ export class Refused extends Error {
   }
 }
 
-async function ask(path, options = {}) {
+async function ask(path, options = {}, read = (answer) => answer.json()) {
   let answer;
   for (let attempt = 0; ; attempt++) {
     try {
@@ -20,15 +20,15 @@ async function ask(path, options = {}) {
     if (answer.status !== 429 || attempt >= 3) break;
     await new Promise((resolve) => setTimeout(resolve, 400 * 2 ** attempt));
   }
+  if (answer.ok) return read(answer);
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(answer.status, body.detail || `The server answered ${answer.status}.`);
-  return body;
+  throw new Refused(answer.status, body.detail || `The server answered ${answer.status}.`);
 }
 
 function address(path, values) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
-    if (value !== undefined && value !== null && value !== "") query.set(name, value);
+    for (const one of [value].flat()) if (one !== undefined && one !== null && one !== "") query.append(name, one);
   }
   return `${path}?${query}`;
 }
@@ -43,6 +43,9 @@ export const mistakes = (values, signal) => ask(address("api/mistakes", values),
 export const suspects = (values, signal) => ask(address("api/suspects", values), { signal });
 export const decide = (decision) => ask("api/suspects", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(decision) });
 export const oneClass = (values, signal) => ask(address("api/class", values), { signal });
+export const map = (values, signal) => ask(address("api/map", values), { signal });
+export const mapPoints = (values, signal) => ask(address("api/map/points", values), { signal }, (answer) => answer.arrayBuffer());
+export const mapItems = (values, signal) => ask(address("api/map/items", values), { signal });
 
 export function upload(file) {
   const body = new FormData();

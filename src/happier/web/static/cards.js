@@ -27,7 +27,7 @@ export function picture(item, { lazy = true, large = false } = {}) {
 }
 
 // One image of a grid. `hit` has rank, score and level where it is a result.
-export function card(item, { levels, place, note = null } = {}) {
+export function card(item, { levels, place, note = null, votes = null } = {}) {
   const hit = item.rank !== undefined ? item : null;
   const level = hit ? hit.level : null;
   const said = [
@@ -36,12 +36,13 @@ export function card(item, { levels, place, note = null } = {}) {
   ].filter(Boolean).join(", ");
   return el("article", { class: level === null ? "card" : "card graded", colour: colourOf(level), "data-level": level, "data-id": item.id },
     el("a", { class: "frame", href: link({ id: item.id, k: place.k, within: place.view === "search" ? place.within : "" }), "data-link": true, "data-card": true,
-      "aria-label": `${said}. Search with this image` }, picture(item)),
+      "aria-keyshortcuts": votes ? "+ -" : null, "aria-label": `${said}. Search with this image` }, picture(item)),
     el("div", { class: "caption", "aria-hidden": "true" },
       hit ? el("span", { class: "facts" }, el("span", { class: "rank" }, String(hit.rank)), level !== null ? dots(level, levels.length) : null,
         el("span", { class: "score" }, fixed(hit.score))) : null,
       className(item.names),
       note ? el("span", { class: `note ${note.kind}` }, note.text) : null),
+    votes,
     el("button", { class: "zoom", type: "button", "aria-label": "Enlarge", title: "Enlarge (Space)", onclick: () => preview(item, levels) }, "⤢"));
 }
 

@@ -3,9 +3,13 @@
 import * as api from "./api.js";
 import { card, colourOf, crumbs, dots, joined, message, skeletons } from "./cards.js";
 import { el, fill, number, percent, say } from "./dom.js";
-import { choice } from "./mistakes.js";
-import { failure } from "./search.js";
+import { choice } from "./controls.js";
+import { endless } from "./endless.js";
+import { failure } from "./failure.js";
 import { go, link } from "./place.js";
+import { actions } from "./share.js";
+
+const PAGE = 36;
 
 export async function showClass(main, place, { info, signal }) {
   const side = info.sides.some((one) => one.side === place.side) ? place.side : "a";
@@ -14,19 +18,24 @@ export async function showClass(main, place, { info, signal }) {
   const confused = el("section", { "aria-label": "Taken for" });
   const images = el("section", { "aria-label": "Images" }, skeletons(12));
   main.replaceChildren(head, confused, below, images);
-  showImages();
+  const pictures = showImages();
   try {
-    let answer = await api.oneClass({ path: place.path, side }, signal);
+    const answer = await api.oneClass({ path: place.path, side }, signal);
     draw(answer);
-    for (let waits = 0; !answer.ready && waits < 600; waits++) {
-      await new Promise((resolve) => setTimeout(resolve, 700));
-      answer = await api.oneClass({ path: place.path, side }, signal);
-      if (signal.aborted) return;
-      if (answer.ready) draw(answer);
-    }
+    await pictures;
+    if (!answer.ready) poll();
   } catch (error) {
     if (error.name !== "AbortError") main.replaceChildren(failure(error));
     return;
+  }
+
+  async function poll() {
+    for (let waits = 0; waits < 600; waits++) {
+      await new Promise((resolve) => setTimeout(resolve, 700));
+      const answer = await api.oneClass({ path: place.path, side }, signal).catch(() => null);
+      if (signal.aborted) return;
+      if (answer?.ready) return draw(answer);
+    }
   }
 
   function draw({ node, ready, confusions }) {
@@ -65,10 +74,10 @@ export async function showClass(main, place, { info, signal }) {
   async function showImages() {
     if (!place.path) { images.replaceChildren(); return; }
     try {
-      const some = await api.items({ within: place.path, side, limit: 36 }, signal);
-      images.replaceChildren(el("h2", {}, "Images"), some.items.length
-        ? el("div", { class: "grid", "data-grid": true }, some.items.map((item) => card(item, { levels: info.levels, place: { view: "class" } })))
-        : message("empty", "No images", ""));
+      const box = el("div", {});
+      const load = (offset, limit) => api.items({ within: place.path, side, offset, limit }, signal);
+      const { list } = await endless(box, { load, draw: (item) => card(item, { levels: info.levels, place: { view: "class" } }), signal, page: PAGE, shown: place.shown });
+      images.replaceChildren(el("h2", {}, "Images"), list.length ? actions(() => list, info.levels) : message("empty", "No images", ""), box);
     } catch (error) {
       if (error.name !== "AbortError") images.replaceChildren(failure(error));
     }

@@ -8,14 +8,13 @@ const SHOWN = 8;
 
 export function nameOf(place, info, signal) {
   const box = el("section", { class: "identify", "aria-label": "What it is", "aria-busy": "true" });
-  fillName(box, place, info, signal);
-  return box;
+  return { box, filled: fillName(box, place, info, signal) };
 }
 
 async function fillName(box, place, info, signal) {
   let found;
   try {
-    found = await api.identify({ upload: place.upload, within: place.within }, signal);
+    found = await api.identify({ upload: place.upload[0], within: place.within }, signal);
   } catch (error) {
     if (error.name !== "AbortError") box.replaceChildren(el("p", { class: "hint" }, error.message));
     box.removeAttribute("aria-busy");

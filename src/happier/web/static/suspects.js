@@ -3,8 +3,8 @@
 import * as api from "./api.js";
 import { colourOf, className, joined, levelName, message, picture, preview } from "./cards.js";
 import { debounce, el, number, percent, say } from "./dom.js";
-import { choice } from "./mistakes.js";
-import { failure } from "./search.js";
+import { choice } from "./controls.js";
+import { failure } from "./failure.js";
 import { go, link } from "./place.js";
 
 const KINDS = {
