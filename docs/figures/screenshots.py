@@ -67,11 +67,7 @@ def _explorer(page: Any, index: Path, against: Path, output: Path) -> list[Path]
         page.goto(f"{server.address}/?id={quote(query)}&id={quote(more)}&less={quote(less)}&k=12")
         page.wait_for_selector(".results .card:not(.skeleton)")
         page.wait_for_load_state("networkidle")
-        search = _shot(page, output / "explorer.webp")
-        page.goto(f"{server.address}/?view=map&id={quote(query)}&k=12")
-        page.wait_for_selector(".map-list .card")
-        page.wait_for_load_state("networkidle")
-        return [search, _shot(page, output / "explorer-map.webp")]
+        return [_shot(page, output / "explorer.webp")]
 
 
 def _telling_query(index: Index) -> str:

@@ -1,10 +1,11 @@
 """The studies as they stand: each can be run, and the page of results says what their results say."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 
-from experiments import results, study, tables
+from experiments import partial_labels, results, study, tables, warm_start
 from happier.errors import ConfigError
 from happier.losses import LOSSES
 from happier.training.compose import compose
@@ -39,6 +40,11 @@ def test_every_result_is_of_a_study():
         for job in study.read_study(name).jobs:
             pairs = (text.partition("=") for text in (*job.overrides, f"seed={job.seed}"))
             known.setdefault(job.folder, set()).add(frozenset((key, value) for key, _, value in pairs))
+    others = [run for protocol in partial_labels.PROTOCOLS for run in partial_labels.partial_runs(protocol)]
+    for set_name, way in itertools.product(warm_start.EPOCHS, warm_start.WAYS):
+        others += warm_start.warm_starts(set_name, way)
+    for run in others:
+        known.setdefault(run.folder, set()).add(results.configuration(run))
     for table in set(results.RESULTS.glob("*.parquet")) - set(results.RESULTS.glob("features-*")):
         rows = results.configurations(table)
         assert rows, table

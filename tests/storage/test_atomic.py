@@ -673,7 +673,7 @@ def test_the_output_may_be_a_closed_pipe():
     ],
 )
 def test_an_error_that_nobody_caught(error, said, monkeypatch):
-    def fail():
+    def fail(**_):
         raise error
 
     monkeypatch.setattr("happier.cli.app", fail)

@@ -331,7 +331,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFIN
 if sys.argv[2] == "save":
     sys.argv = ["happier"]
     import happier.cli
-    happier.cli.app = lambda: Encoder("test_resnet").save_pretrained("full")
+    happier.cli.app = lambda **_: Encoder("test_resnet").save_pretrained("full")
 else:
     sys.argv = ["happier", *sys.argv[2:]]
 main()

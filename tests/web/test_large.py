@@ -108,7 +108,7 @@ def test_the_map_of_100_000_images(page, address, width, scheme):
         }"""
     )
     page.wait_for_function("() => document.querySelector('canvas').map.pictureOf(7)")
-    page.get_by_role("button", name="List the images in view").click()
+    page.get_by_role("button", name="List these images").click()
     page.wait_for_selector(".map-list .card")
     seen = page.evaluate("() => document.querySelector('canvas').map.visible.length")
     title = page.locator(".map-list h2").inner_text()

@@ -159,7 +159,7 @@ def test_zoom_from_a_branch_to_an_image(page, address, width, scheme):
     page.wait_for_function("() => document.querySelector('canvas')?.map?.drawn > 0")
     again = page.evaluate("() => document.querySelector('canvas').map.camera")
     assert again["zoom"] == pytest.approx(camera["zoom"], abs=0.01)
-    page.get_by_role("button", name="Show the whole map").click()
+    page.get_by_role("button", name="All of the map").click()
     # A click on a point opens its image.
     at = page.evaluate(
         """() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => {
@@ -196,7 +196,7 @@ def test_a_lasso_makes_a_list_that_the_address_keeps(page, address):
     page.reload()
     page.wait_for_selector(".map-list .card")
     assert page.locator(".map-list h2").inner_text() == title
-    page.get_by_role("button", name="List the images in view").click()
+    page.get_by_role("button", name="List these images").click()
     page.get_by_role("heading", name="61 images in view").wait_for()
 
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-from PIL import Image
 
+from happier.data.image import read_image
 from happier.data.importers.release import require
 from happier.data.manifest import Manifest
-from happier.errors import DataError, first_line
+from happier.errors import DataError, ImageError, first_line
 from happier.storage.atomic import atomic_file
 from happier.storage.regular_file import read_regular
 
@@ -136,12 +136,12 @@ def _cut_out(source: Path, query: str, box: list[float]) -> str:
     image, crop = source / "jpg" / f"{query}.jpg", f"queries/{query}.png"
     left, top, right, bottom = (round(value) for value in box)
     try:
-        with Image.open(image) as whole, atomic_file(source / crop) as part:
+        with read_image(image) as whole, atomic_file(source / crop) as part:
             if not (0 <= left < right <= whole.width and 0 <= top < bottom <= whole.height):
                 raise DataError(
                     f"{image} has {whole.width} x {whole.height} pixels, the query's box is {box}"
                 )
-            whole.convert("RGB").crop((left, top, right, bottom)).save(part, format="PNG")
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+            whole.crop((left, top, right, bottom)).save(part, format="PNG")
+    except (OSError, ImageError) as error:
         raise DataError(f"cannot cut the query out of {image}: {first_line(error)}") from error
     return crop

@@ -89,8 +89,8 @@ function tools(map, place, side, info, listView) {
   const lasso = el("button", { class: "button quiet", type: "button", id: "lasso", "aria-pressed": "false", title: "Draw around images to list them; or hold Shift",
     onclick: () => { const on = lasso.getAttribute("aria-pressed") !== "true"; lasso.setAttribute("aria-pressed", String(on)); map.canvas.classList.toggle("lassoing", on); } }, "Lasso");
   return el("div", { class: "controls map-tools" },
-    el("div", { class: "row" }, button("+", "Zoom in", zoom(1.6)), button("−", "Zoom out", zoom(1 / 1.6)), button("All", "Show the whole map", () => { map.look(map.home()); keep({ at: "" }); }),
-      lasso, button("List these", "List the images in view", listView)),
+    el("div", { class: "row" }, button("+", "Zoom in", zoom(1.6)), button("−", "Zoom out", zoom(1 / 1.6)), button("All", "All of the map", () => { map.look(map.home()); keep({ at: "" }); }),
+      lasso, button("List these", "List these images", listView)),
     info.sides.length > 1 ? choice("Model", info.sides.map((one) => [one.side, one.name]), side, (name) => go(link({ ...place, side: name, area: "", at: "" }))) : null,
     filter(place));
 }
