@@ -8,13 +8,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from catalogue import COLOURS, draw
 
 from happier.data import Manifest
 from happier.search import Index
 from happier.web import analysis, catalogue_map, indexed_model
 from happier.web.explorer import Explorer
 from happier.web.server import ExplorerServer
-from tests.web.conftest import COLOURS, draw
 
 pytestmark = pytest.mark.slow
 

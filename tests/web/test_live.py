@@ -10,6 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
+from catalogue import COLOURS, as_bytes, draw
 from starlette.testclient import TestClient
 
 from happier.errors import SearchError
@@ -19,7 +20,6 @@ from happier.web.explorer import Explorer
 from happier.web.limits import Limits
 from happier.web.server import access_for, open_explorer
 from happier.web.workers import Workers
-from tests.web.conftest import COLOURS, as_bytes, draw
 
 BASE = "http://127.0.0.1"
 WRITER, READER = "w" * 20, "r" * 20

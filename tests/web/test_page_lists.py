@@ -8,9 +8,9 @@ import re
 
 import numpy as np
 import pytest
+from catalogue import as_bytes, draw
 
 from happier.web.server import ExplorerServer
-from tests.web.conftest import as_bytes, draw
 
 pytestmark = pytest.mark.slow
 

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 import pytest
+from catalogue import as_bytes, draw
 
 from happier.errors import SearchError
 from happier.search import Index
@@ -15,7 +16,6 @@ from happier.web.embedder import Embedder
 from happier.web.explorer import Explorer
 from happier.web.thumbnails import ThumbnailStore, picture_key
 from happier.web.uploads import Uploads
-from tests.web.conftest import as_bytes, draw
 
 
 def test_a_thumbnail_is_made_once(place, tmp_path, monkeypatch):

@@ -1,0 +1,5 @@
+"""A small catalogue of drawn shapes."""
+
+from catalogue import place
+
+__all__ = ["place"]
