@@ -12,6 +12,7 @@ from pathlib import Path
 TEST_PACKAGES = ["pytest", "hypothesis"]
 TESTS = [
     "tests/metrics",
+    "tests/package/test_taxonomy.py",
     "tests/losses/test_hap.py",
     "tests/losses/test_bound.py",
     "tests/evaluation/test_errors.py",
