@@ -12,7 +12,13 @@ import sys
 from pathlib import Path
 
 from happier.web.processes import ProcessGroup, ServedIndexes
-from happier.web.server import ExplorerServer, ListeningAddress, access_for, open_explorer
+from happier.web.server import (
+    ExplorerServer,
+    ListeningAddress,
+    access_for,
+    freeze_loaded_code,
+    open_explorer,
+)
 
 
 def main(index: str, processes: str = "1", writes: str = "", tokens: str = "") -> None:
@@ -25,6 +31,7 @@ def main(index: str, processes: str = "1", writes: str = "", tokens: str = "") -
         served = ServedIndexes(Path(index), writes=folder)
         group = ProcessGroup(served, listening, access=access, count=int(processes))
     else:
+        freeze_loaded_code()
         explorer = open_explorer(index, writes=folder)
     sys.stdout.write(json.dumps({"address": listening.address}) + "\n")
     sys.stdout.flush()

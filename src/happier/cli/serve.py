@@ -58,7 +58,14 @@ def serve(
     from happier.errors import OptionError
     from happier.web.explorer import MODEL_KEYS
     from happier.web.processes import ProcessGroup, ServedIndexes, log_requests
-    from happier.web.server import ExplorerServer, ListeningAddress, Tls, access_for, open_explorer
+    from happier.web.server import (
+        ExplorerServer,
+        ListeningAddress,
+        Tls,
+        access_for,
+        freeze_loaded_code,
+        open_explorer,
+    )
 
     if (ssl_certfile is None) != (ssl_keyfile is None):
         raise OptionError("give --ssl-certfile and --ssl-keyfile together")
@@ -82,6 +89,7 @@ def serve(
         served = ServedIndexes(index, tuple(against or ()), tuple(images or ()), corrections, add_to, path)
         ProcessGroup(served, start(), access=access, count=workers).run()
         return
+    freeze_loaded_code()
     explorer = open_explorer(
         index, against or (), images=images or (), corrections=corrections, writes=add_to, root_path=path
     )

@@ -23,7 +23,13 @@ from happier.storage.atomic import scratch_folder
 from happier.web.access import Access
 from happier.web.limits import Limits
 from happier.web.metrics import ServerMetrics
-from happier.web.server import SHUTDOWN_SECONDS, ExplorerServer, ListeningAddress, open_explorer
+from happier.web.server import (
+    SHUTDOWN_SECONDS,
+    ExplorerServer,
+    ListeningAddress,
+    freeze_loaded_code,
+    open_explorer,
+)
 
 log = logging.getLogger("happier.web")
 # A process that fails sooner than this did not start at all.
@@ -109,6 +115,7 @@ class ProcessGroup:
         Raises:
             SearchError: the processes end as soon as they are started.
         """
+        freeze_loaded_code()
         with shared_folder() as folder:
             ServerMetrics.create(folder / _METRICS_FILE, self._count)
             task = _Task(self._served, self._access, self._limits, self._listening, folder, self._count)
@@ -193,6 +200,7 @@ def _serve(task: _Task, slot: int) -> None:
 
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // task.processes))
     log_requests(task.log_level)
+    freeze_loaded_code()
     served = task.served
     explorer = open_explorer(
         served.index,
