@@ -135,6 +135,22 @@ def test_memory_mapped_gallery(tmp_path):
                 np.testing.assert_allclose(result.per_query[name], values, atol=1e-12, err_msg=name)
 
 
+def test_a_gallery_on_disk_gives_the_same_bits(tmp_path, monkeypatch):
+    """Read in many pieces, ahead of their use, while the one in memory is multiplied as a whole."""
+    monkeypatch.setattr("happier.evaluation.inputs.PIECE_BYTES", 8 * 48 * 128)
+    generator = np.random.default_rng(6)
+    labels = world.random_labels(generator, 3000, 3)
+    vectors = generator.standard_normal((3000, 48)).astype(np.float32)
+    vectors[2000:2010] = vectors[:10]  # equal rows in different pieces
+    np.save(tmp_path / "gallery.npy", vectors)
+    mapped = np.load(tmp_path / "gallery.npy", mmap_mode="r")
+    for threads in (1, 2):
+        expected = happier.evaluate(vectors[:40], labels[:40], vectors, labels, threads=threads)
+        result = happier.evaluate(vectors[:40], labels[:40], mapped, labels, threads=threads)
+        for name, values in expected.per_query.items():
+            np.testing.assert_array_equal(result.per_query[name], values, err_msg=name)
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_kernel_equals_torch_on_real_valued_scores_of_deep_trees(kind):
     """Enough positives for the sort's second pass and the table, with and without equal relevances."""

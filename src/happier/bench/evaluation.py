@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import mmap
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +23,20 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from happier.bench.measure import alternating_cpu_seconds, cpu_seconds, peak_mebibytes, wall_seconds
-from happier.evaluation import evaluate
+from happier.errors import HappierError
+from happier.evaluation import evaluate, kernel_engine
+from happier.evaluation.options import EvaluationOptions
+from happier.evaluation.problem import RetrievalProblem
 from happier.evaluation.scores import block_rows
 from happier.progress import Status
 from happier.taxonomy import path_codes
 
 DIM = 512
+GALLERY_PIECE = 16_384  # rows that are drawn at a time
+# Private memory of the process while it evaluates a gallery on disk, and how often the system is made to
+# forget what it read of that.
+MEMORY_LIMIT = 2 << 30
+EVICT_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -49,9 +67,12 @@ class EvaluationSpeed:
 
 
 def gallery_like(
-    size: Size, items: int | None = None
+    size: Size, items: int | None = None, *, file: Path | None = None
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """Unit vectors around class centres of every level, with labels, in the shape of a known test set."""
+    """Unit vectors around class centres of every level, with labels, in the shape of a known test set.
+
+    With a ``file`` the vectors are written to it, and mapped from there.
+    """
     items = items or size.items
     generator = np.random.default_rng(0)
     leaves = size.branches[-1]
@@ -65,11 +86,26 @@ def gallery_like(
     tree = np.stack([*columns, np.arange(leaves)], axis=1)
     labels = tree[generator.integers(0, leaves, size=items)]
     codes = path_codes(labels)
-    vectors = generator.standard_normal((items, DIM), dtype=np.float32)
-    for level in range(codes.shape[1]):
-        centres = generator.standard_normal((int(codes[:, level].max()) + 1, DIM), dtype=np.float32)
-        vectors += (1.0 if level == codes.shape[1] - 1 else 0.5) * centres[codes[:, level]]
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    strengths = [0.5] * (codes.shape[1] - 1) + [1.0]
+    centres = [
+        strength * generator.standard_normal((int(column.max()) + 1, DIM), dtype=np.float32)
+        for strength, column in zip(strengths, codes.T, strict=True)
+    ]
+    shape = (items, DIM)
+    vectors = (
+        np.empty(shape, dtype=np.float32)
+        if file is None
+        else np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
+    )
+    for start in range(0, items, GALLERY_PIECE):
+        rows = vectors[start : start + GALLERY_PIECE]
+        rows[:] = generator.standard_normal(rows.shape, dtype=np.float32)
+        for level, own in enumerate(centres):
+            rows += own[codes[start : start + len(rows), level]]
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    if file is not None:
+        vectors.flush()  # type: ignore[attr-defined]
+        vectors = np.load(file, mmap_mode="r")
     return vectors, labels
 
 
@@ -98,23 +134,40 @@ def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Evaluat
     evaluate(vectors[:4], labels[:4], vectors, labels)  # compile
     tell(f"{size.name}: matrix product and evaluate, 1 thread")
     step, large_step = block_rows(len(vectors), 4, queries, None), min(queries, 1024)
+    problem, options = RetrievalProblem.prepare(*arguments), EvaluationOptions(threads=1)
+    schema = options.schema(problem.depth)
+    read, sort, share = _least_work(problem, step)
     best = alternating_cpu_seconds(
         [
             _product(vectors[:queries], vectors, step),
             _product(vectors[:queries], vectors, large_step),
             lambda: evaluate(*arguments, threads=1),
+            lambda: kernel_engine.tally(problem, schema, options, range(queries)),
+            read,
+            sort,
         ]
     )
-    floor, large, one = (seconds / queries for seconds in best)
-    note = f"in evaluate's blocks of {step:,} queries ({4 * step * len(vectors) >> 20} MiB)"
-    yield EvaluationSpeed("numpy matrix product, 1 thread", size.name, queries, 1e3 * floor, 1.0, note)
-    note = f"in blocks of {large_step:,} queries ({4 * large_step * len(vectors) >> 20} MiB)"
-    yield EvaluationSpeed(
-        "numpy matrix product, 1 thread", size.name, queries, 1e3 * large, large / floor, note
+    floor, large, one, tallied = (seconds / queries for seconds in best[:4])
+    reading, sorting = (seconds / step for seconds in best[4:])
+
+    def row(what: str, seconds: float, note: str) -> EvaluationSpeed:
+        return EvaluationSpeed(what, size.name, queries, 1e3 * seconds, seconds / floor, note)
+
+    yield row(
+        "numpy matrix product, 1 thread",
+        floor,
+        f"in evaluate's blocks of {step:,} queries ({4 * step * len(vectors) >> 20} MiB)",
     )
-    yield EvaluationSpeed(
-        "happier.evaluate, 1 thread", size.name, queries, 1e3 * one, one / floor, "CPU time; all metrics"
+    yield row(
+        "numpy matrix product, 1 thread",
+        large,
+        f"in blocks of {large_step:,} queries ({4 * large_step * len(vectors) >> 20} MiB)",
     )
+    yield row("happier.evaluate, 1 thread", one, "CPU time; all metrics")
+    yield row("- the kernel", tallied - floor, "sorts, counts and sums; the product is the first line")
+    yield row("- the rest", one - tallied, "checks, label order, duplicates, metrics from the sums")
+    yield row("for comparison: one read of all scores", reading, "numpy's max of a block")
+    yield row("for comparison: one sort of the positives", sorting, f"np.sort of {share:.0%} of the scores")
     tell(f"{size.name}: memory")
     extra = peak_mebibytes(lambda: evaluate(*arguments, threads=1))
     tell(f"{size.name}: 1 and 2 threads")
@@ -131,6 +184,26 @@ def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Evaluat
             float("nan"),
             f"{extra:.0f} MiB",
         )
+
+
+def _least_work(problem: RetrievalProblem, rows: int) -> tuple[Callable[[], None], Callable[[], None], float]:
+    """What no exact evaluation avoids, on one block of scores: reading them, and sorting the positives.
+
+    Last comes the share of the scores that belong to positives.
+    """
+    gallery, match = problem.gallery.values, problem.matching.block(slice(0, rows))
+    scores = np.asarray(problem.queries.values[:rows] @ gallery.T)
+    order = problem.matching.order
+    lists = [
+        scores[q, order[start:stop]]
+        for q, (start, stop) in enumerate(zip(match.starts[:, 0], match.stops[:, 0], strict=True))
+    ]
+
+    def sort() -> None:
+        for own in lists:
+            np.sort(own)
+
+    return lambda: scores.max(), sort, sum(map(len, lists)) / scores.size
 
 
 def measure_growth(size: Size, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
@@ -156,6 +229,149 @@ def measure_growth(size: Size, queries: int, *, tell: Status) -> Iterator[Evalua
         first, first_product = first or cost, first_product or product
         note = f"{once:.2f} s once not counted; the product alone: {product / first_product:.2f}"
         yield EvaluationSpeed(f"{items:,} items", size.name, queries, 1e3 * cost, cost / first, note)
+
+
+def measure_large(size: Size, items: int, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+    """A quarter, half and all of a gallery of many items: time and memory."""
+    tell(f"drawing {items:,} items")
+    vectors, labels = gallery_like(size, items)
+    evaluate(vectors[:4], labels[:4], vectors[:100], labels[:100])  # compile
+    some = min(queries, 1024)
+    tell(f"{items:,} items: matrix product of {some:,} queries")
+    product = _product(vectors[:some], vectors, block_rows(items, 4, queries, None))
+    floor = alternating_cpu_seconds([product], rounds=1)[0] / some
+    name = f"{items:,}"
+    yield EvaluationSpeed("numpy matrix product, 1 thread", name, some, 1e3 * floor, 1.0)
+    for parts in (4, 2, 1):
+        part = items // parts
+        tell(f"{part:,} items: evaluate {queries:,} queries")
+        arguments = (vectors[:queries], labels[:queries], vectors[:part], labels[:part])
+        taken: list[float] = []
+
+        def run(arguments: Any = arguments, taken: list[float] = taken) -> None:
+            taken.append(wall_seconds(lambda: evaluate(*arguments, threads=1), least=1))
+
+        extra = peak_mebibytes(run)
+        note = f"{taken[0]:.1f} s by the clock, everything included"
+        if extra is not None:
+            note += f"; {extra:,.0f} MiB beyond the inputs"
+        cost = taken[0] / queries
+        what = f"happier.evaluate, 1 thread, {part:,} items"
+        yield EvaluationSpeed(what, name, queries, 1e3 * cost, cost / floor, note)
+
+
+def measure_on_disk(size: Size, items: int, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+    """A gallery on disk that is larger than the memory that the process may use, and the same in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "gallery.npy"
+        tell(f"writing {items * DIM * 4 / 1e9:.1f} GB to {file}")
+        gallery, labels = gallery_like(size, items, file=file)
+        known = np.array(gallery[:queries]), labels[:queries]
+        evaluate(known[0][:4], known[1][:4], gallery[:100], labels[:100])  # compile
+        found = []
+
+        def run(vectors: Any) -> None:
+            found.append(evaluate(*known, vectors, labels, threads=1).per_query)
+
+        tell("from disk")
+        with _little_memory(gallery, file):
+            before = _bytes_read()
+            from_disk = wall_seconds(partial(run, gallery), least=1)
+            read = _bytes_read() - before
+        tell("from memory")
+        resident = np.load(file)
+        in_memory = wall_seconds(partial(run, resident))
+    same = all(np.array_equal(found[0][name], found[1][name], equal_nan=True) for name in found[0])
+    results = "results are equal" if same else "RESULTS DIFFER"
+    notes = (
+        f"{resident.nbytes / 2**30:.1f} GiB; by the clock",
+        f"private memory limited to {MEMORY_LIMIT / 2**30:.1f} GiB; {read / 2**30:.1f} GiB read from the "
+        f"disk; {in_memory / from_disk:.0%} of the speed in memory; {results}",
+    )
+    for what, seconds, note in zip(
+        ("gallery in memory", "gallery on disk"), (in_memory, from_disk), notes, strict=True
+    ):
+        cost = seconds / queries
+        ratio = seconds / in_memory
+        yield EvaluationSpeed(f"{what}, {items:,} items", size.name, queries, 1e3 * cost, ratio, note)
+
+
+def _bytes_read() -> int:
+    """Bytes that this process made the disks read."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))
+
+
+@contextmanager
+def _little_memory(mapped: Any, file: Path) -> Iterator[None]:
+    """Limit the private memory of this process, and drop what the system cached of a mapped file.
+
+    Its pages are dropped again and again, as they would be by a system that has no room for them.
+    """
+    usual = resource.getrlimit(resource.RLIMIT_DATA)
+    done = threading.Event()
+    opened = os.open(file, os.O_RDONLY)
+    os.fsync(opened)
+
+    def evict() -> None:
+        while True:
+            mapped._mmap.madvise(mmap.MADV_DONTNEED)
+            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+            if done.wait(EVICT_SECONDS):
+                return
+
+    evicting = threading.Thread(target=evict)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, usual[1]))
+    evicting.start()
+    try:
+        yield
+    finally:
+        done.set()
+        evicting.join()
+        os.close(opened)
+        resource.setrlimit(resource.RLIMIT_DATA, usual)
+
+
+def measure_ranks(size: Size, queries: int, ranks: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+    """One rank and several under torchrun, one thread each."""
+    first = None
+    for number in (1, ranks):
+        tell(f"{size.name}: {number} rank(s) under torchrun")
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={number}"]
+        own = ["-m", "happier.bench.evaluation", json.dumps([asdict(size), queries])]
+        done = subprocess.run(
+            [sys.executable, *torchrun, *own],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise HappierError(f"torchrun failed: {' '.join(done.stderr.strip().splitlines()[-1:])}")
+        seconds = float(done.stdout)
+        first = first or seconds
+        cost, note = 1e3 * seconds / queries, f"by the clock; {first / seconds:.2f} times as fast as one rank"
+        what = f"{number} rank(s), 1 thread each"
+        yield EvaluationSpeed(what, size.name, queries, cost, seconds / first, note)
+
+
+def _as_rank() -> None:
+    """What each rank of `measure_ranks` does; the first prints the seconds."""
+    size, queries = json.loads(sys.argv[1])
+    torch.distributed.init_process_group("gloo")
+    vectors, labels = gallery_like(Size(**size))
+    queries = min(queries, len(vectors))
+    run = partial(evaluate, vectors[:queries], labels[:queries], vectors, labels, threads=1)
+    evaluate(vectors[:4], labels[:4], vectors, labels, threads=1)  # compile
+
+    def together() -> None:
+        torch.distributed.barrier()
+        run()
+
+    seconds = wall_seconds(together)
+    if torch.distributed.get_rank() == 0:
+        sys.stdout.write(f"{seconds}\n")
+    torch.distributed.destroy_process_group()
 
 
 def measure_others(items: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
@@ -258,3 +474,7 @@ def measure_exactness(*, tell: Status) -> float:
 def as_json(rows: list[EvaluationSpeed], difference: float) -> dict[str, Any]:
     """Everything measured, for programs."""
     return {"rows": [asdict(row) for row in rows], "largest_difference": difference}
+
+
+if __name__ == "__main__":
+    _as_rank()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -119,7 +120,15 @@ def bench_evaluation(
     others: Annotated[
         int, typer.Option(help="Items of the set on which other libraries run; 0 for none.")
     ] = 2000,
+    floor: Annotated[bool, typer.Option(help="Measure against numpy's matrix product.")] = True,
     growth: Annotated[bool, typer.Option(help="Also measure the cost at N, 2N and 4N items.")] = True,
+    large: Annotated[int, typer.Option(min=0, help="Also a gallery of so many items: time and memory.")] = 0,
+    on_disk: Annotated[
+        int, typer.Option(min=0, help="Also a gallery of so many items on disk, with little memory (Linux).")
+    ] = 0,
+    ranks: Annotated[
+        int, typer.Option(min=0, max=64, help="Also so many ranks under torchrun, one thread each.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Time exact evaluation: against the bare matrix product, at growing size, against other libraries.
@@ -142,12 +151,17 @@ def bench_evaluation(
         def tell(what: str) -> None:
             status.update(what)
 
-        for size in chosen:
-            rows += bench.measure_floor(size, queries, tell=tell)
-        if growth:
-            rows += bench.measure_growth(chosen[-1], min(queries, 2048), tell=tell)
-        if others:
-            rows += bench.measure_others(others, tell=tell)
+        first, last = chosen[0], chosen[-1]
+        for wanted, measure in (
+            *((floor, partial(bench.measure_floor, size, queries)) for size in chosen),
+            (growth, partial(bench.measure_growth, last, min(queries, 2048))),
+            (large, partial(bench.measure_large, first, large, queries)),
+            (on_disk, partial(bench.measure_on_disk, first, on_disk, queries)),
+            (ranks, partial(bench.measure_ranks, first, queries, ranks)),
+            (others, partial(bench.measure_others, others)),
+        ):
+            if wanted:
+                rows += measure(tell=tell)
         difference = bench.measure_exactness(tell=tell)
     if as_json:
         typer.echo(json.dumps(bench.as_json(rows, difference), indent=2))
@@ -421,6 +435,35 @@ def bench_head(
     table = Table("head", "precision", "a step", "an epoch", title=title)
     for row in rows:
         table.add_row(row.head, row.precision, f"{row.step_seconds:.3f}", f"{row.epoch_seconds:.1f}")
+    Console().print(table)
+
+
+@bench_app.command("fit", extra="bench,report,search")
+def bench_fit(
+    images: Annotated[int, typer.Option(min=400, help="Photographs of 500 x 375 pixels.")] = 10_000,
+    size: Annotated[int, typer.Option(min=32, help="Side of what the network sees.")] = 224,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Time `happier fit` against the bare pass of the same photographs through the network.
+
+    Example: happier bench fit --images 10000 --size 224
+    """
+    from dataclasses import asdict
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from happier.bench.fit import measure_fit
+
+    with Console(stderr=True).status("starting") as status:
+        rows = measure_fit(images=images, size=size, tell=status.update)
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows]))
+        return
+    table = Table("", "seconds", "of the pass", "MiB", title=f"{images:,} photographs at {size} px")
+    for row in rows:
+        share = f"{row.seconds / rows[0].seconds:.2f}"
+        table.add_row(row.what, f"{row.seconds:.0f}", share, f"{row.memory:,.0f}")
     Console().print(table)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, final
 
 import numpy as np
@@ -14,6 +16,9 @@ from happier.numba_cache import jit
 
 # Rows are read in pieces of about this many bytes, so that no check or cast copies a whole input.
 PIECE_BYTES = 8 << 20
+# Pieces of a file that are read from the disk while an earlier one is used; the system reads whole pages.
+PIECES_AHEAD = 8
+PAGE_BYTES = 4096
 
 
 @final
@@ -73,6 +78,25 @@ class Vectors:
         for first in range(start, stop, step):
             yield first, min(first + step, stop)
 
+    def pieces_ahead(self, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
+        """`pieces`; of a memory-mapped file, a thread reads the next ones from the disk in the meantime."""
+        values = self.values
+        if not isinstance(values, np.memmap):
+            yield from self.pieces(start, stop)
+            return
+
+        def touch(first: int, last: int) -> None:
+            values[first:last, :: max(1, PAGE_BYTES // values.itemsize)].max()
+
+        waiting: deque[tuple[int, int]] = deque()
+        with ThreadPoolExecutor(1) as reader:
+            for piece in self.pieces(start, stop):
+                reader.submit(touch, *piece)
+                waiting.append(piece)
+                if len(waiting) > PIECES_AHEAD:
+                    yield waiting.popleft()
+            yield from waiting
+
     def tensor(self, start: int, stop: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         """Rows start..stop as a tensor."""
         rows = self.values[start:stop]
@@ -98,7 +122,7 @@ class Vectors:
         kind = np.float64 if self.is_double else np.float32
         norms, keys = np.empty(len(self)), np.empty(len(self), dtype=np.uint64)
         factors = np.random.default_rng(0).integers(1 << 32, size=self.dimensions, dtype=np.uint32)
-        for start, stop in self.pieces():
+        for start, stop in self.pieces_ahead():
             rows = self.array(slice(start, stop), dtype=kind)
             bits = rows.view(np.uint64 if self.is_double else np.uint32)
             _norms_and_keys(rows, bits, factors, norms[start:stop], keys[start:stop])

@@ -44,7 +44,7 @@ def score(
 
     def fill(part: slice) -> None:
         """Scores of a part of the gallery; cast, or read from disk, piece by piece where necessary."""
-        pieces = [(part.start, part.stop)] if in_memory else gallery.pieces(part.start, part.stop)
+        pieces = [(part.start, part.stop)] if in_memory else gallery.pieces_ahead(part.start, part.stop)
         for start, stop in pieces:
             items = gallery.array(slice(start, stop), dtype=out.dtype)
             np.matmul(rows, items.T, out=block[:, start:stop])
