@@ -27,7 +27,7 @@ browser: ## Install the browser that the page tests drive, where apt is at hand
 	     && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 	|| echo "No Chromium found: the browser tests will be skipped (install a package named chromium)."
 
-demo: $(STAMP) ## Real images, two models, one page to look at (some 3 minutes on 2 cores)
+demo: $(STAMP) ## Real images, two models, one page to look at (about 3 minutes on 2 cores)
 	$(BIN)/happier demo
 
 test: $(STAMP) browser lint types ## Lint, types and all tests: what CI runs

@@ -1,6 +1,6 @@
 """Does a tree that was built help where there is none? Heads trained on emoji without its groups.
 
-The groups of emoji are thrown away. A head on kept features of a frozen network is trained with HAPPIER under
+The groups of emoji are discarded. A head on kept features of a frozen network is trained with HAPPIER under
 four trees: the finest classes alone, a tree from WordNet by the emoji's names (the most frequent meaning,
 unseen), one from clusters of the features, and the true one. All are evaluated under the true tree, on
 classes that were not seen in training. Clusters are made of the means of all classes, those for testing among

@@ -59,7 +59,7 @@ print(*sorted(path.name for path in (folder / "report").iterdir()))
 # ## 1. The headline
 #
 # One sentence: how good, and by how much better. The difference is paired by query; its interval is over the
-# finest classes. Where it holds 0, believe nothing below it.
+# finest classes. Where it contains 0, trust none of the differences below.
 
 # %%
 print(report.headline)

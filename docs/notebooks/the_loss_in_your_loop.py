@@ -25,8 +25,8 @@ train, test = torch.tensor(order[:900]), torch.tensor(order[900:])
 
 # %% [markdown]
 # Three things are particular to ranking losses. A batch holds **several images of a class**, which the
-# sampler sees to. The vectors are **normalised**. And the loss has **weights of its own** (a proxy for each
-# class), which want a larger learning rate than the network.
+# sampler provides. The vectors are **normalised**. And the loss has **weights of its own** (a proxy for each
+# class), which need a larger learning rate than the network.
 
 
 # %%

@@ -64,7 +64,7 @@ def test_unclear_names_are_asked_about_not_guessed(tmp_path):
     assert rows["class"].tolist() == ["mouse", "mouse", "red apple", "red apple", "quux"]
     assert rows["kind of"].tolist()[:2] == ["rodent", "device"]
     assert (rows["choose"] == "").all()
-    with pytest.raises(OptionError, match="is there already: finish it"):
+    with pytest.raises(OptionError, match="already exists: finish it"):
         write_choices(proposed, words, ["mouse"])
     with pytest.raises(TaxonomyError, match="3 classes have no x"):
         read_choices(proposed, words, names)

@@ -1,4 +1,4 @@
-"""Three and four models: the first two are compared as ever, the others stand beside."""
+"""Three and four models: the first two are compared as before, the others are shown alongside."""
 
 import csv
 import itertools

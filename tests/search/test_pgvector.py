@@ -128,7 +128,7 @@ def test_a_server_that_the_user_names_gets_the_password(tmp_path, sent):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"view": "Photos; DROP TABLE x"}, "small letters, digits and underscores"),
+        ({"view": "Photos; DROP TABLE x"}, "lower-case letters, digits and underscores"),
         ({"index_type": "ivfflat"}, "one of hnsw, flat"),
         ({"effort": 1001}, "from 1 to 1,000"),
     ],

@@ -144,7 +144,7 @@ def test_a_linked_folder_is_replaced_where_it_is(tmp_path):
 def test_a_pipe_that_nobody_reads_is_one_line(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.setattr("happier.storage.atomic._READER_SECONDS", 0.0)
-    with pytest.raises(DataError, match="a pipe that nobody reads"), atomic_file(tmp_path / "pipe") as part:
+    with pytest.raises(DataError, match="a pipe without a reader"), atomic_file(tmp_path / "pipe") as part:
         part.write_text("x")
 
 

@@ -24,7 +24,7 @@ def demo(
 ) -> None:
     """Fit HAPPIER and a fine-only baseline to the emoji: `happier fit` on images that are fetched.
 
-    Some 4 CPU minutes after fetching. Run it again to resume where it stopped; finished parts are reused.
+    About 4 CPU minutes after fetching. Run it again to resume where it stopped; finished parts are reused.
 
     Example: happier demo --quick
     """

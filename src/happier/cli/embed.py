@@ -28,7 +28,7 @@ def embed(
         bool, typer.Option("--features", help="Features of the backbone, to train heads on, not embeddings.")
     ] = False,
     views: Annotated[
-        int, typer.Option(min=0, max=1000, help="With --features: augmented views of each image, too.")
+        int, typer.Option(min=0, max=1000, help="With --features: augmented views of each image.")
     ] = 0,
     device: Annotated[
         str | None, typer.Option(help="cpu, cuda, ... [default: a GPU if there is one]")

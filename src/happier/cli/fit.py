@@ -35,11 +35,11 @@ def fit(
             help="head (on kept features), or all: then fine-tune. [default: all with a GPU, else head]"
         ),
     ] = None,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Fine-tune, on a GPU or not at all.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Fine-tune on a GPU; an error without one.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all trainings.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Make a model of your own images, see what it is good for, and search with it.
+    """Train a model on your own images, see how good it is, and search with it.
 
     Checks the images, leaves out what cannot be used, splits by class, trains HAPPIER and a fine-only
     baseline, and writes a report and an index. Run it again to resume where it stopped, or after images were

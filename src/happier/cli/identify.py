@@ -22,7 +22,7 @@ def identify(
     images: Annotated[list[Path], typer.Argument(help="The images.")],
     sure: Annotated[float, typer.Option(help="How probable the answer must be.")] = 0.9,
     within: Annotated[
-        str, typer.Option(help="They are known to be of this branch, e.g. animals/birds.")
+        str, typer.Option(help="The images are known to belong to this branch, e.g. animals/birds.")
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print all probabilities as JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print a table as CSV.")] = False,

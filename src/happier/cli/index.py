@@ -146,7 +146,7 @@ def unindex(
     index_directory: Annotated[Path, typer.Argument(metavar="INDEX", help="Directory of the index.")],
     ids: Annotated[list[str], typer.Argument(help="Ids of the images, as `happier search` prints them.")],
 ) -> None:
-    """Take images out of an index.
+    """Remove images from an index.
 
     Example: happier unindex emoji.index images/1F989.png
     """

@@ -12,7 +12,7 @@ Against = Annotated[
     list[str] | None,
     typer.Option(
         metavar="RUN2",
-        help="Compare with this one, query by query; given again, show one or two further ones.",
+        help="Compare with this one, query by query; repeat it to show one or two more.",
     ),
 ]
 ManifestOfRun = Annotated[

@@ -32,7 +32,7 @@ def report(
     ] = 1000,
     batch_size: BatchSize = 64,
 ) -> None:
-    """Write a page about a run, or about up to four side by side; it needs no network to be looked at.
+    """Write a page about a run, or about up to four side by side; it works offline.
 
     Example: happier report runs/happier --against runs/nsm -o report
     """

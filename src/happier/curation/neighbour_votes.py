@@ -106,7 +106,7 @@ class Contradictions:
     proposed: IntArray
 
     def clearest(self, most: int) -> Contradictions:
-        """At most so many, those of the highest confidence."""
+        """At most this many, those of the highest confidence."""
         kept = np.sort(np.argsort(-self.confidence, kind="stable")[:most])
         return Contradictions(self.rows[kept], self.levels[kept], self.confidence[kept], self.proposed[kept])
 

@@ -12,7 +12,7 @@ from happier.runs.run import Run
 __all__ = ["identify_run", "identify_runs"]
 
 MOST_QUERIES = 5_000
-"""Of more queries so many are drawn at random; the index stays whole."""
+"""Of more queries this many are drawn at random; the index stays whole."""
 
 
 def identify_runs(found: Comparison, *, seed: int = 0) -> tuple[IdentificationFigures, ...]:

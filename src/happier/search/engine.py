@@ -87,7 +87,7 @@ class SearchEngine(Protocol):
         """Look about twice as far from now on, in branches or everywhere; False where it cannot."""
 
     def scans(self, rows: int) -> bool:
-        """Whether a branch of so many rows is compared with row by row, so that the answer is exact."""
+        """Whether a branch of this many rows is compared with row by row, so that the answer is exact."""
 
     def write(self, directory: Path, stem: str) -> None:
         """Keep what was added in new files named ``stem.*``."""

@@ -93,7 +93,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def _number(value: str) -> int | float | str:
-    # No option is a number of more digits, and Python reads only so many.
+    # No option is a number of more digits, and Python reads only a limited number.
     if len(value) >= 20 or not value.replace(".", "", 1).isdecimal():
         return value
     return float(value) if "." in value else int(value)

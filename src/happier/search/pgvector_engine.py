@@ -360,7 +360,7 @@ def _check(dim: int, options: Mapping[str, Any]) -> dict[str, Any]:
     PostgresAddress.parse(chosen["uri"])
     if chosen["view"] and not _VIEW_NAME.fullmatch(chosen["view"]):
         raise OptionError(
-            f"option 'view' must be a name of small letters, digits and underscores, got {chosen['view']!r}"
+            f"option 'view' must be lower-case letters, digits and underscores, got {chosen['view']!r}"
         )
     if chosen["index_type"] == "hnsw" and dim > MAX_HNSW_DIM:
         raise OptionError(

@@ -42,5 +42,5 @@ def rocchio(
         mean = mean - weight * np.asarray(negative, dtype=np.float64).mean(axis=0)
     length = float(np.linalg.norm(mean))
     if length < _SHORTEST:
-        raise InputError("these images cancel each other out: leave one of them away")
+        raise InputError("these images cancel each other out: remove one of them")
     return np.asarray(mean / length, dtype=np.float32)

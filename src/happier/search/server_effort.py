@@ -34,7 +34,7 @@ def raise_effort(kept: Kept, *, filtered: bool, most: int, scan_rows: int) -> Ke
         kept: settings of the engine.
         filtered: whether branches are to be searched harder, or everything.
         most: the highest effort that the server takes.
-        scan_rows: branches of up to so many rows are scanned anyway.
+        scan_rows: branches of up to this many rows are scanned anyway.
 
     Returns:
         None where it cannot look further.

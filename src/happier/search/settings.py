@@ -44,7 +44,7 @@ class ServerSettings(Record):
         index_type: the search structure.
         effort: how far a search looks.
         branch_effort: how many times further in a branch.
-        scan_rows: branches of up to so many rows are scanned here: the server finds too little of them.
+        scan_rows: branches of up to this many rows are scanned here: the server finds too little of them.
         dead: positions that were deleted from the index, but perhaps not yet from the server.
     """
 

@@ -354,7 +354,7 @@ def _open_stream(path: Path) -> BinaryIO:
             if error.errno != errno.ENXIO:
                 raise
             if time.monotonic() > end:
-                raise OSError(errno.ENXIO, "it is a pipe that nobody reads") from None
+                raise OSError(errno.ENXIO, "it is a pipe without a reader") from None
             time.sleep(0.02)
             continue
         os.set_blocking(handle, True)

@@ -271,7 +271,7 @@ class EvaluationConfig:
     """Count the query in its own class, as the authors' evaluation does."""
     batch_size: int = 128
     patience: int | None = None
-    """Stop after so many evaluations without a better H-AP."""
+    """Stop after this many evaluations without a better H-AP."""
     keep: str = "best"
     """The weights that the run ends with: of the "best" evaluation, or the "last"."""
 

@@ -14,7 +14,7 @@ log = logging.getLogger("happier.web")
 
 
 async def watch(explorer: Explorer, seconds: float, metrics: ServerMetrics) -> NoReturn:
-    """Look every so many seconds whether an index changed; a state that cannot be opened is not shown."""
+    """Look every few seconds whether an index changed; a state that cannot be opened is not shown."""
     said = ""
     while True:
         metrics.update()

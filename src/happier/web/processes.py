@@ -60,7 +60,7 @@ class ServedIndexes:
             head = IndexStore(directory).head()
             if head.engine == "milvus" and "://" not in str(head.settings.get("uri", "")):
                 raise OptionError(
-                    f"{directory} is on milvus-lite, which serves one process: leave --workers out"
+                    f"{directory} is on milvus-lite, which serves one process: omit --workers"
                 )
 
 

@@ -42,9 +42,7 @@ def write_choices(path: Path, wordnet: WordNet, classes: Sequence[str]) -> None:
         OptionError: there is such a file already, which may hold choices.
     """
     if path.exists():
-        raise OptionError(
-            f"{path} is there already: finish it and give it after --from wordnet, or remove it"
-        )
+        raise OptionError(f"{path} already exists: finish it and give it after --from wordnet, or remove it")
     rows: list[tuple[str, ...]] = []
     for name in classes:
         meanings, guess = wordnet.meanings(name), ""

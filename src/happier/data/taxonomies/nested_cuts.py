@@ -54,7 +54,7 @@ def default_sizes(classes: int, levels: int) -> tuple[int, ...]:
 
 
 def cut_paths(root: TreeNode, sizes: Sequence[int]) -> dict[str, tuple[str, ...]]:
-    """The path of each class: the branches it is in when the tree is cut into so many, then into more.
+    """The path of each class: the branches it is in when the tree is cut into a few, then into more.
 
     The tree is cut by dividing the branch with the largest weight into its children until there are as many
     branches as wanted, so a level may get a few more than its size, or fewer where nothing can be divided.
