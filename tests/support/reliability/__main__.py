@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m reliability", description=__doc__)
     parser.add_argument("kinds", nargs="*", choices=[*KINDS, []], help="by default all")
     parser.add_argument("--only", action="append", help="only those whose name contains this")
-    parser.add_argument("--most", type=int, help="of each, about so many kills, meetings or damages")
+    parser.add_argument("--most", type=int, help="of each, about this many kills, meetings or damages")
     parser.add_argument("--quick", action="store_true", help="a few of each, nothing written")
     parser.add_argument(
         "--page", action="store_true", help="only write the page from the results that are kept"
@@ -56,13 +57,16 @@ def main() -> None:
         faults = _run(options)
         if options.quick:
             sys.exit(1 if faults else 0)
-    page.write(options.results)
+    if options.page or options.results == page.RESULTS:
+        page.write(options.results)
 
 
 def _run(options: argparse.Namespace) -> int:
     faults, commit = 0, _commit()
-    with tempfile.TemporaryDirectory(dir=_fast_disk()) as folder:
-        workshop = Workshop(Path(folder))
+    with (
+        tempfile.TemporaryDirectory(dir=_fast_disk()) as folder,
+        closing(Workshop(Path(folder))) as workshop,
+    ):
         for kind in options.kinds or KINDS:
             for name, work in jobs(workshop, kind, 4 if options.quick else options.most):
                 if options.quick and name not in QUICK[kind]:

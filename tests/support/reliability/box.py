@@ -1,4 +1,4 @@
-"""A directory that commands change: taken down as a snapshot, put back, and looked at.
+"""A directory that commands change, and a database where they use one: taken down, put back, looked at.
 
 Every command runs in a fork of this process, which has imported everything and computed nothing.
 """
@@ -13,6 +13,7 @@ import signal
 import stat
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ from typing import Any
 import xxhash
 from processes import exit_code_of
 
-# A command that waits for what never comes ends by SIGALRM after so many seconds.
+from reliability.database import DatabaseBox
+
+# A command that waits for what never comes ends by SIGALRM after this many seconds.
 LONGEST = 1200
 
 
@@ -57,6 +60,7 @@ class Outcome:
 # A folder that `happier.storage.atomic` fills; the next writer removes it unread.
 SCRATCH = re.compile(r"\.[0-9a-f]{8}\.part/")
 Entry = tuple[str, int, int, str]  # kind, mode, time, digest or target of a link
+IN_DATABASE = "database:"
 
 
 @dataclass(frozen=True)
@@ -81,14 +85,12 @@ class Snapshot:
         return xxhash.xxh3_128(repr(plain).encode()).hexdigest()
 
     @property
-    def names(self) -> list[str]:
-        """The files, without numbers of generations; locks stay for ever and do not count."""
-        return sorted(
-            {
-                normal(name)
-                for name, (kind, *_) in self.entries
-                if kind != "folder" and not name.endswith("lock")
-            }
+    def names(self) -> Counter[str]:
+        """How many files of each name, without numbers of generations; locks stay for ever, uncounted."""
+        return Counter(
+            normal(name)
+            for name, (kind, *_) in self.entries
+            if kind != "folder" and not name.endswith("lock")
         )
 
 
@@ -99,9 +101,14 @@ def normal(name: str) -> str:
 
 
 class Box:
-    """A directory whose content is put in place, changed by commands, and compared."""
+    """A directory whose content is put in place, changed by commands, and compared.
+
+    Attributes:
+        database: belongs to the content, where the commands at hand use it.
+    """
 
     def __init__(self, root: Path) -> None:
+        self.database: DatabaseBox | None = None
         self.root = root.resolve()
         self.path = self.root / "box"
         self._blobs = self.root / "blobs"
@@ -118,6 +125,9 @@ class Box:
                     entries.append((str(path.relative_to(self.path)), self._entry(path, torn)))
                 except FileNotFoundError:  # removed by another process, which is not stopped
                     continue
+        if self.database is not None:
+            found = self.database.take()
+            entries += [(IN_DATABASE + name, ("table", 0, 0, self._keep(found[name]))) for name in found]
         return Snapshot(tuple(sorted(entries)))
 
     def _entry(self, path: Path, torn: tuple[str, int, bytes] | None) -> Entry:
@@ -133,11 +143,14 @@ class Box:
         if torn is not None and torn[0] == str(path):
             _, place, piece = torn
             data = data[:place].ljust(place, b"\0") + piece + data[place + len(piece) :]
+        return "file", mode, time, self._keep(data)
+
+    def _keep(self, data: bytes) -> str:
         digest = xxhash.xxh3_128(data).hexdigest()
         blob = self._blobs / digest
         if not blob.exists():
             blob.write_bytes(data)
-        return "file", mode, time, digest
+        return digest
 
     def put(self, snapshot: Snapshot) -> None:
         """Make the box what it was then."""
@@ -146,6 +159,14 @@ class Box:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
+        if self.database is not None:
+            self.database.put(
+                {
+                    name.removeprefix(IN_DATABASE): (self._blobs / data).read_bytes()
+                    for name, (kind, _, _, data) in snapshot.entries
+                    if kind == "table"
+                }
+            )
         for name, (kind, mode, time, data) in snapshot.entries:
             path = self.path / name
             if kind == "folder":

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reliability.box import Box, Outcome, Snapshot, redirect, run_words
 from reliability.operations import Operation, Workshop
-from reliability.tracing import Call, memory_of, trace
+from reliability.tracing import SOCKET, Call, memory_of, trace
 
 # Where what is on disk changes its meaning: always looked at.
 TURNS = ("rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "link", "linkat", "mkdir")
@@ -41,7 +42,7 @@ class Sweep:
 
 
 def traced(box: Box, words: tuple[object, ...], visit: Callable[[Call], object]) -> Outcome:
-    """Run a command and call ``visit`` before each of its changes in the box."""
+    """Run a command and call ``visit`` before each of its changes in the box, and each word to a database."""
     folder = Path(tempfile.mkdtemp(dir=box.root))
 
     def work() -> None:
@@ -49,7 +50,7 @@ def traced(box: Box, words: tuple[object, ...], visit: Callable[[Call], object])
         os.chdir(box.root)
         run_words(words)
 
-    code = trace(work, box.path, visit)
+    code = trace(work, (str(box.path), *([SOCKET] if box.database else [])), visit)
     return Outcome(
         code, (folder / "out").read_text(errors="replace"), (folder / "err").read_text(errors="replace")
     )
@@ -103,7 +104,7 @@ def sweep(workshop: Workshop, operation: Operation, *, limit: int | None = None)
     Args:
         workshop: where.
         operation: what.
-        limit: look at about so many of the states that this leaves, spread over the operation.
+        limit: look at about this many of the states that this leaves, spread over the operation.
     """
     box, result = workshop.box, Sweep(operation.name)
     before = workshop.before(operation)
@@ -142,7 +143,7 @@ class Expected:
     workshop: Workshop
     operation: Operation
     states: tuple[object, ...]
-    names: tuple[list[str], ...]
+    names: tuple[Counter[str], ...]
     refused: bool
     end: object
 
@@ -186,7 +187,7 @@ class Expected:
         if outcome.refused and not (self.refused and seen == self.states[1]):
             return f"then refused: {outcome.last_line}"
         # A command that refuses because all is done need not clean up.
-        left = set(box.take().names) - set(self.names[0]) - set(self.names[1])
+        left = box.take().names - (self.names[0] | self.names[1])
         if left and not outcome.refused:
             return f"leftovers: {sorted(left)}"
         end = box.call(self.operation.observe)

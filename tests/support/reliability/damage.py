@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from reliability.box import Outcome, name_of
-from reliability.operations import Operation, Workshop
+from reliability.operations import ENGINES, Operation, Workshop
 from reliability.served import TOKENS, copy, show_features, show_thumbnails, show_tokens, write_text
 
 FLIPS = 20
@@ -89,7 +89,7 @@ def things(workshop: Workshop) -> list[Thing]:
     ]
     fit = have["fit"]
     found.append(Thing("fit", "fit", fit.before, (fit.before[-1],), figures=True))
-    for engine in ("flat", "hnsw", "milvus"):
+    for engine in ENGINES:
         built = have[f"unindex, {engine}"].before
         search = ("search", here / "index", image, "--json", "-k", 5)
         identify = ("identify", here / "index", image, "--json")
@@ -141,7 +141,7 @@ def spoil(workshop: Workshop, thing: Thing, *, most: int | None = None, flips: i
     Args:
         workshop: where.
         thing: what.
-        most: try about so many of the damages, spread over all files; None for all.
+        most: try about this many of the damages, spread over all files; None for all.
         flips: at how many places of a file one bit is flipped.
     """
     box, result = workshop.box, Damage(thing.name)
@@ -182,7 +182,7 @@ def spoil(workshop: Workshop, thing: Thing, *, most: int | None = None, flips: i
 
 
 def _spread(tried: list[Any], most: int | None) -> list[Any]:
-    """About so many of them, with a step that shares no factor with the kinds: each file gets other kinds."""
+    """About this many of them, with a step that shares no factor with the kinds: each file gets other kinds."""
     step = 1 if most is None else max(1, len(tried) // most) | 1
     while math.gcd(step, FLIPS + 9) > 1 and step > 1:
         step += 2

@@ -71,13 +71,13 @@ def fill(workshop: Workshop, operation: Operation, *, points: int = 5) -> Full:
 
 def _answer(call: Call, place: int, fault: int) -> int | None:
     if fault == errno.EROFS:
-        return None if call.name in ("fsync", "fdatasync", "syncfs") else fault
+        return None if call.name in ("fsync", "fdatasync", "syncfs", "sendto") else fault
     return fault if call.number >= place and call.name in NEED_SPACE else None
 
 
 @contextmanager
 def small_disk(place: Path, size: int) -> Iterator[None]:
-    """A disk of so many bytes in this place.
+    """A disk of this many bytes in this place.
 
     Raises:
         PermissionError: one may not mount here.

@@ -7,13 +7,14 @@ import hashlib
 import importlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reliability.box import Box, Snapshot
+from reliability.database import DatabaseBox
 from reliability.served import (
     add_over_network,
     check_and_fix,
@@ -57,11 +58,15 @@ IMPORTS = (
     "PIL.GifImagePlugin",
     "PIL.JpegImagePlugin",
     "PIL.PpmImagePlugin",
+    "pgvector.psycopg",
+    "psycopg",
     "pydantic.type_adapter",
     "sympy.combinatorics",
     "timm",
     "torch.onnx",
 )
+
+ENGINES = ("flat", "hnsw", "milvus", "pgvector")
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ class Workshop:
         _load_numba()
         gc.freeze()  # forks that collect garbage would copy all that was imported
         self.box = Box(root)
+        self.database = DatabaseBox()
         self.images = self.box.root / "images"
         self.cache: dict[tuple[tuple[object, ...], ...], Snapshot] = {}
         self.turns: dict[Any, Any] = {}
@@ -123,15 +129,26 @@ class Workshop:
     def before(self, operation: Operation) -> Snapshot:
         """The box as it is before an operation."""
         steps = operation.before
+        uses_database = any(word is self.database for step in (*steps, operation.words) for word in step)
+        if uses_database:
+            self.database.start()
+        self.box.database = self.database if uses_database else None
+        return self._after(steps)
+
+    def _after(self, steps: tuple[tuple[object, ...], ...]) -> Snapshot:
         if steps not in self.cache:
             if steps:
-                self.box.put(self.before(replace(operation, before=steps[:-1])))
+                self.box.put(self._after(steps[:-1]))
                 outcome = self.box.run(*steps[-1])
                 assert outcome.code == 0, (steps[-1], outcome)
                 self.cache[steps] = self.box.take()
             else:
                 self.cache[steps] = Snapshot(())
         return self.cache[steps]
+
+    def close(self) -> None:
+        """End what was started for the operations."""
+        self.database.close()
 
     def _make_images(self) -> None:
         from shapes import make_shapes
@@ -392,7 +409,11 @@ class Workshop:
 
     def _build_words(self, engine: str, *split: str) -> tuple[object, ...]:
         here, items = self.box.path, self.images / "manifest.parquet"
-        uri = ("--uri", here / "catalogue.db") if engine == "milvus" else ()
+        uri: tuple[object, ...] = ()
+        if engine == "milvus":
+            uri = ("--uri", here / "catalogue.db")
+        elif engine == "pgvector":
+            uri = ("--uri", self.database, "--option", "view=photos")
         build = ("index", here / "run", items, "-o", here / "index", "--engine", engine, *uri)
         return (*build, "--split", *split)
 
@@ -400,7 +421,7 @@ class Workshop:
         here, items = self.box.path, self.images / "manifest.parquet"
         run, index = here / "run", here / "index"
         found = []
-        for engine in ("flat", "hnsw", "milvus"):
+        for engine in ENGINES:
             build = self._build_words(engine)
             first = (self.train_words(), (*build, "test"))
             target = f"index {engine}"

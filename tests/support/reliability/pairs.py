@@ -10,12 +10,12 @@ from typing import Any
 
 from reliability.box import Outcome, Started, run_words, value_or_error
 from reliability.crash import TURNS, changes, traced
-from reliability.operations import Operation, Workshop
+from reliability.operations import ENGINES, Operation, Workshop
 from reliability.tracing import Call
 
-# A second command that neither ends nor says that it waits goes on beside the first after so many seconds.
+# A second command that neither ends nor says that it waits goes on beside the first after this many seconds.
 PATIENCE = 30
-# At so many places inside the first command the second is started.
+# The second command is started at this many places inside the first.
 POINTS = 3
 
 
@@ -83,7 +83,7 @@ def sets(workshop: Workshop) -> dict[str, list[Operation]]:
     grouped["thumbnails"] = [shown, Operation("other thumbnails", more, shown.observe, shown.before)]
     fit = have["fit"]
     grouped["fit"] = [fit, Operation("fit of others", fit.before[-1], fit.observe, fit.before)]
-    for engine in ("flat", "hnsw", "milvus"):
+    for engine in ENGINES:
         first = have[f"unindex, {engine}"].before
         grouped[f"index, {engine}"] = [
             have[f"index --add, {engine}"],
@@ -106,7 +106,7 @@ def meet(workshop: Workshop, target: str, operations: list[Operation], *, most: 
         workshop: where.
         target: its name.
         operations: all from one state.
-        most: about so many meetings, each operation being the first and the second in some; None for all:
+        most: about this many meetings, each operation being the first and the second in some; None for all:
             every pair, and `POINTS` places inside the first at which the second is started.
     """
     size = len(operations)

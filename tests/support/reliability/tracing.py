@@ -58,7 +58,10 @@ CALLS = {
     "linkat": (265, ("at", 0)),
     "symlink": (88, ("path", 1)),
     "symlinkat": (266, ("at", 1)),
+    "sendto": (44, ("fd", 0)),  # a word to a server, which may change something there
 }
+# What the path of a socket begins with.
+SOCKET = "socket:"
 _BY_NUMBER = {number: (name, where) for name, (number, where) in CALLS.items()}
 _OPEN_FLAGS = {2: 1, 257: 2}
 
@@ -130,12 +133,14 @@ def supported() -> str:
     return "" if code == 0 and seen else "processes may not be traced here"
 
 
-def trace(function: Callable[[], object], root: Path | str, visit: Callable[[Call], object]) -> int:
+def trace(
+    function: Callable[[], object], root: Path | str | tuple[str, ...], visit: Callable[[Call], object]
+) -> int:
     """Run a function in a fork; call ``visit`` before each system call that changes a file under ``root``.
 
     Args:
         function: what to run; its fork ends when it returns.
-        root: the files that count.
+        root: the files that count; or several beginnings of their paths, of which `SOCKET` may be one.
         visit: what to do while all threads that want to change a file stand still. It may return ``"kill"``,
             which ends the fork as SIGKILL does, or an errno, which fails the call without making it.
 
@@ -145,7 +150,7 @@ def trace(function: Callable[[], object], root: Path | str, visit: Callable[[Cal
     child = os.fork()
     if child == 0:
         _run_traced(function)
-    tracer = _Tracer(child, str(root), visit)
+    tracer = _Tracer(child, root if isinstance(root, tuple) else (str(root),), visit)
     try:
         return tracer.run()
     except BaseException:
@@ -165,8 +170,8 @@ def _run_traced(function: Callable[[], object]) -> None:
 
 
 class _Tracer:
-    def __init__(self, child: int, root: str, visit: Callable[[Call], object]) -> None:
-        self.child, self.root, self.visit = child, root, visit
+    def __init__(self, child: int, roots: tuple[str, ...], visit: Callable[[Call], object]) -> None:
+        self.child, self.roots, self.visit = child, roots, visit
         self.threads = {child}
         self.count = 0
 
@@ -189,7 +194,7 @@ class _Tracer:
         return result
 
     def _wait(self) -> tuple[int, int]:
-        """The next of ours that stopped; other children of this process are none of our business."""
+        """The next of ours that stopped; other children of this process are ignored."""
         while True:
             for thread in list(self.threads):
                 try:
@@ -228,7 +233,7 @@ class _Tracer:
         if flags is not None and not arguments[flags] & CREATE_OR_TRUNCATE:
             return ""
         path = _file_of(thread, where, arguments)
-        if path is None or not path.startswith(self.root):
+        if path is None or not path.startswith(self.roots):
             return ""
         self.count += 1
         answer = self.visit(Call(thread, self.count, name, path, arguments))
