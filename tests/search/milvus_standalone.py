@@ -59,11 +59,13 @@ class MilvusStandalone:
 
     Attributes:
         port: it listens on.
-        process: its number; also that of its group.
+        process: its number when it was first started; also that of its group.
+        folder: that its data is in.
     """
 
     port: int
     process: int
+    folder: Path
 
     @property
     def uri(self) -> str:
@@ -91,7 +93,29 @@ def join_server(folder: Path) -> MilvusStandalone:
             kept = {"users": 0, "port": server.port, "process": server.process}
         kept["users"] += 1
         state.write_text(json.dumps(kept))
-    return MilvusStandalone(kept["port"], kept["process"])
+    return MilvusStandalone(kept["port"], kept["process"], folder)
+
+
+def restart_server(folder: Path) -> None:
+    """Kill the server whose data is in a folder, and start it again at the same address."""
+    with FileLock(folder / "users.lock"):
+        state = folder / "server.json"
+        kept = json.loads(state.read_text())
+        _kill(kept["process"])
+        # Its command takes another port where this one is still in use by connections that are ending.
+        while not _is_free(kept["port"]):
+            time.sleep(1)
+        kept["process"] = _start(folder, kept["port"]).process
+        state.write_text(json.dumps(kept))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as one:
+        try:
+            one.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def leave_server(folder: Path) -> None:
@@ -114,11 +138,12 @@ def _kill(group: int) -> None:
             process.wait()
 
 
-def _start(folder: Path) -> MilvusStandalone:
+def _start(folder: Path, port: int | None = None) -> MilvusStandalone:
     command = install()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    if port is None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen(
             [
@@ -131,7 +156,7 @@ def _start(folder: Path) -> MilvusStandalone:
             start_new_session=True,
         )
     _started.append(process)
-    server = MilvusStandalone(port, process.pid)
+    server = MilvusStandalone(port, process.pid, folder)
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:

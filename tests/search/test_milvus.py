@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
+from pymilvus import MilvusClient
 
-from happier.errors import OptionError, SearchError
-from happier.search import Index, milvus_server
-from tests.search.index_worker import MODEL, images, rewrite_head
+from happier.errors import EngineUnavailableError, OptionError, SearchError
+from happier.search import Index, milvus_engine, milvus_server
+from tests.search.index_worker import MODEL, OPERATIONS, held, images, rewrite_head
+from tests.search.milvus_standalone import TOKEN, restart_server
 from tests.search.servers import milvus
 
 
@@ -148,3 +151,64 @@ def test_a_wrong_token_is_one_line(milvus_server, tmp_path, monkeypatch):
     assert "\n" not in str(raised.value)
     assert "wrong" not in str(raised.value)
     assert not (tmp_path / "index").exists()
+
+
+@pytest.fixture
+def the_server_searches(monkeypatch):
+    monkeypatch.setattr(milvus_engine, "SCAN_ROWS", 0)
+
+
+@pytest.mark.slow
+def test_a_collection_that_somebody_released_is_loaded_again(milvus_server, tmp_path, the_server_searches):
+    milvus(milvus_server.uri).build(tmp_path / "index", range(20))
+    index = Index.open(tmp_path / "index")
+    client = MilvusClient(milvus_server.uri, token=TOKEN)
+    client.release_collection(index.head.settings["collection"])
+    client.close()
+    assert index.search(images([7])[1], k=1)[0][0].id == "7.png"
+    index.close()
+
+
+@pytest.mark.slow
+def test_a_server_that_restarts_in_the_middle(milvus_server, tmp_path, the_server_searches):
+    """Killed, and started again with its data, while one client searches and another adds images."""
+    directory = tmp_path / "index"
+    milvus(milvus_server.uri).build(directory, OPERATIONS["build"])
+    running = threading.Event()
+    running.set()
+    errors: list[SearchError] = []
+    answers: list[str] = []
+    added: list[int] = []
+
+    def retried(work):
+        while True:
+            try:
+                return work()
+            except SearchError as error:
+                errors.append(error)
+
+    def search(index):
+        query = images([7])[1]
+        while running.is_set():
+            answers.append(retried(lambda: index.search(query, k=1))[0][0].id)
+        index.close()
+
+    def add(index):
+        while running.is_set():
+            number = 100 + len(added)
+            retried(lambda number=number: index.add(*images([number]), fingerprint=MODEL))
+            added.append(number)
+        index.close()
+
+    clients = [threading.Thread(target=one, args=(Index.open(directory),)) for one in (search, add)]
+    for client in clients:
+        client.start()
+    restart_server(milvus_server.folder)
+    running.clear()  # each ends with an answer that it got after the restart
+    for client in clients:
+        client.join()
+    assert set(answers) == {"7.png"}
+    assert errors  # it was away for longer than clients go on asking
+    assert {type(one) for one in errors} == {EngineUnavailableError}
+    assert not any("\n" in str(one) for one in errors)
+    assert held(directory) == {*OPERATIONS["build"], *added}

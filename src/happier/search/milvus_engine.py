@@ -43,6 +43,8 @@ _SEARCH_SECONDS = 60
 _CHANGE_SECONDS = 600
 _RETRY_SECONDS = 10
 _MESSAGE_BYTES = 8 << 20
+# What a server answers that was restarted, until it has read the collection again.
+_NOT_LOADED = 101
 
 
 class MilvusEngine:
@@ -257,16 +259,32 @@ class MilvusEngine:
         self, what: str, call: Callable[..., Any], *arguments: Any, seconds: int | None = None, **more: Any
     ) -> Any:
         """Call the client; a server that cannot be reached is asked again, at growing intervals."""
+
+        def ask() -> Any:
+            try:
+                return call(*arguments, timeout=seconds or _CHANGE_SECONDS, **more)
+            except MilvusException as error:
+                if error.code != _NOT_LOADED:
+                    raise
+            self._load_again()
+            return call(*arguments, timeout=seconds or _CHANGE_SECONDS, **more)
+
         try:
-            return ask_again(
-                lambda: call(*arguments, timeout=seconds or _CHANGE_SECONDS, **more),
-                unreachable=_unreachable,
-                seconds=_RETRY_SECONDS,
-            )
+            return ask_again(ask, unreachable=_unreachable, seconds=_RETRY_SECONDS)
         except MilvusException as error:
             reason = " ".join(str(error.message).split())[:300]
             kind = EngineUnavailableError if _unreachable(error) else SearchError
             raise kind(f"Milvus at {self._kept.uri} failed to {what}: {reason}") from error
+
+    def _load_again(self) -> None:
+        """Load the collection that a restart of the server, or somebody else, has released."""
+        try:
+            self._client.load_collection(self._kept.collection, timeout=_RETRY_SECONDS)
+        except MilvusException as error:
+            raise EngineUnavailableError(
+                f"Milvus at {self._kept.uri} has not yet loaded the collection {self._kept.collection}; try "
+                "again in a minute"
+            ) from error
 
 
 def _unreachable(error: Exception) -> bool:
