@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from happier.evaluation.evaluate import evaluate, evaluate_ranking
     from happier.evaluation.result import compare
     from happier.metrics import graded_h_ap
-    from happier.relevance import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
+    from happier.relevance import HierarchyRelevance, LevelRelevance, WeightedAPRelevance, jaccard
     from happier.taxonomy import Taxonomy
 
 warn_of_namesake()
@@ -32,6 +32,7 @@ __all__ = [
     "evaluate",
     "evaluate_ranking",
     "graded_h_ap",
+    "jaccard",
 ]
 
 # Imported on first access: the metrics need no optional dependency, and `happier --help` no torch.
@@ -45,6 +46,7 @@ _HOME = {
     "evaluate": "happier.evaluation",
     "evaluate_ranking": "happier.evaluation",
     "graded_h_ap": "happier.metrics",
+    "jaccard": "happier.relevance",
 }
 _MODULES = ("data", "losses", "search", "torchmetrics")
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, final, runtime_checkable
 import numpy as np
 import torch
 
-from happier.errors import OptionError
+from happier.errors import InputError, OptionError
 
 Array = TypeVar("Array", np.ndarray[Any, np.dtype[Any]], torch.Tensor)
 
@@ -178,3 +178,38 @@ def _stack(columns: list[Array]) -> Array:
     else:
         stacked = np.stack(columns, axis=-1)
     return stacked
+
+
+def jaccard(attributes: Array, others: Array | None = None) -> Array:
+    """Relevance by attributes: of those that either of two items has, the share that both have.
+
+        rel(q, j) = |A_q and A_j| / |A_q or A_j|,    0 where neither has any
+
+    where ``A_q`` are the attributes of item ``q``. For `happier.losses.GradedHAPLoss`, and for `evaluate` as
+    ``relevance=lambda queries: jaccard(attributes[queries], attributes)``.
+
+    Args:
+        attributes: ``[Q, A]``, numpy or torch; an item has an attribute where the value is not 0.
+        others: ``[N, A]``; by default the same items.
+
+    Returns:
+        float64 ``[Q, N]``.
+
+    Raises:
+        InputError: not two matrices of the same attributes.
+
+    >>> jaccard(np.array([[1, 1, 0], [0, 1, 1], [0, 0, 0]])).round(2).tolist()
+    [[1.0, 0.33, 0.0], [0.33, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    others = attributes if others is None else others
+    if attributes.ndim != 2 or others.ndim != 2 or attributes.shape[1] != others.shape[1]:
+        raise InputError(
+            "attributes must be [items, attributes], with the same attributes on both sides, got "
+            f"{tuple(attributes.shape)} and {tuple(others.shape)}"
+        )
+    if isinstance(attributes, np.ndarray):
+        return jaccard(torch.from_numpy(attributes != 0), torch.from_numpy(others != 0)).numpy()
+    one, other = (attributes != 0).float(), (others != 0).float()
+    both = (one @ other.T).double()  # counts, exact in float32
+    either = one.sum(1)[:, None] + other.sum(1) - both
+    return both / either.clamp(min=1)

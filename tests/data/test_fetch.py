@@ -93,7 +93,13 @@ CODES = ["1f600", "1f601", "0023-fe0f-20e3", "1f3f4", "1f41f", "1f420"]
 def emoji_packages(shelf, monkeypatch):
     """Six emoji: five artists for most, too few for one, one drawing used twice."""
     data = [
-        {"hexcode": code.upper(), "label": f"emoji {n}", "group": n // 3, "subgroup": n // 2}
+        {
+            "hexcode": code.upper(),
+            "label": f"emoji {n}",
+            "group": n // 3,
+            "subgroup": n // 2,
+            "tags": ["any", f"tag {n}"],
+        }
         for n, code in enumerate(CODES)
     ]
     data += [
@@ -149,6 +155,7 @@ def test_emoji(emoji_packages, tmp_path):
         "faces/happy/emoji 0", "faces/happy/emoji 1", "faces/odd/emoji 2",
         "animals/fish/emoji 4", "animals/fish/emoji 5",
     }  # fmt: skip
+    assert manifest.attributes()[1] == ("any", "tag 0", "tag 1", "tag 2", "tag 4", "tag 5")
     assert set(manifest.splits) == {"train", "test"}
     assert not check_manifest(manifest).faults
     assert {read_image(file).size for file in manifest.files()} == {(32, 32)}

@@ -124,6 +124,30 @@ def test_ids_are_the_id_column_or_the_path():
     assert Manifest(frame_of(id=[7, 8]), levels=levels, root="/").ids().tolist() == ["7", "8"]
 
 
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_attributes_are_listed_in_a_cell(tmp_path, suffix):
+    """Spaces, empty parts and repeats do not count; an empty cell is False throughout."""
+    cells = ["red; round", "", "round;metal ; round;", None, " ; "]
+    table = pd.DataFrame({"path": list("abcde"), "split": "train", "kind": "x", "attributes": cells})
+    path = Manifest(table, levels=["kind"], root=tmp_path).write(tmp_path / f"m{suffix}")
+    manifest = Manifest.read(path)
+    assert manifest.levels == ("kind",), "attributes are no level"
+    found, names = manifest.attributes()
+    assert names == ("metal", "red", "round")
+    assert [[names[a] for a in np.flatnonzero(row)] for row in found] == [
+        ["red", "round"], [], ["metal", "round"], [], [],
+    ]  # fmt: skip
+    assert manifest.take([0]).attributes()[1] == ("red", "round")
+    nothing, names = manifest.take([1]).attributes()
+    assert (nothing.shape, names) == ((1, 0), ())
+
+
+def test_no_column_of_attributes():
+    table = pd.DataFrame({"path": ["a"], "split": "train", "kind": "x"})
+    with pytest.raises(ManifestError, match="no column 'attributes', with cells such as 'red; round'"):
+        Manifest(table, levels=["kind"], root=".").attributes()
+
+
 def test_roots(tmp_path):
     manifest = Manifest(frame_of(), levels=["kind", "item"], root=tmp_path / "data")
     inside = Manifest.read(manifest.write(tmp_path / "m.parquet"))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from happier.data import HierarchicalBatchSampler, MPerClassBatchSampler
+from happier.data import AttributeBatchSampler, HierarchicalBatchSampler, MPerClassBatchSampler
 from happier.errors import InputError, OptionError
 
 
@@ -274,3 +274,73 @@ def test_hierarchical_needs_two_levels():
 def test_set_epoch_refuses_negative():
     with pytest.raises(OptionError, match="epoch must be 0 or more"):
         MPerClassBatchSampler(tree_labels(), batch_size=8).set_epoch(-1)
+
+
+def attribute_table(seed, images=100, attributes=12, share=0.15):
+    return np.random.default_rng(seed).random((images, attributes)) < share
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.integers(0, 2**31),
+    epoch=st.integers(0, 5),
+    per_attribute=st.integers(1, 4),
+    groups=st.integers(1, 4),
+)
+def test_attributes_keep_their_promises(seed, epoch, per_attribute, groups):
+    """Whole batches, each image at most once in an epoch; groups that share nothing only at the end."""
+    table = attribute_table(seed)
+    known = np.flatnonzero(table.any(axis=1))
+    size = per_attribute * groups
+    sampler = AttributeBatchSampler(table, batch_size=size, per_attribute=per_attribute, seed=seed)
+    sampler.set_epoch(epoch)
+    batches = list(sampler)
+    assert len(batches) == len(sampler) == len(known) // size
+    drawn = [row for batch in batches for row in batch]
+    assert len(set(drawn)) == len(drawn)
+    assert set(drawn) <= set(known.tolist())
+    strangers = [
+        group for group in np.reshape(drawn, (-1, per_attribute)) if not table[group].all(axis=0).any()
+    ]
+    # Fewer than a group's images of each attribute are left over.
+    left = np.concatenate([[], *strangers]).astype(int)
+    assert (table[left].sum(axis=0) < per_attribute).all()
+
+
+def test_attributes_by_rank_seed_and_epoch():
+    table = attribute_table(1)
+
+    def make(**options):
+        return AttributeBatchSampler(table, batch_size=16, per_attribute=2, **{"seed": 3, **options})
+
+    whole = list(make())
+    assert list(make()) == whole
+    assert list(make(seed=4)) != whole
+    parts = [list(make(rank=rank, world_size=4)) for rank in range(4)]
+    assert [[row for share in shares for row in share] for shares in zip(*parts, strict=True)] == whole
+    sampler, resumed = make(), make()
+    iterator = iter(sampler)
+    next(iterator), next(iterator)
+    resumed.load_state_dict(sampler.state_dict())
+    assert list(resumed) == whole[2:]
+    resumed.set_epoch(1)
+    assert list(resumed) != whole
+    other = AttributeBatchSampler(~table, batch_size=16, per_attribute=2, seed=3)
+    with pytest.raises(OptionError, match="another sampler: labels"):
+        other.load_state_dict(sampler.state_dict())
+
+
+def test_attributes_errors(caplog):
+    caplog.set_level(logging.INFO)
+    table = attribute_table(2)
+    AttributeBatchSampler(table, batch_size=4)
+    assert f"{(~table.any(axis=1)).sum()} images have no attributes" in caplog.text
+    for options, message in (
+        ({"batch_size": 400}, "a batch of 400 needs as many images with attributes, got"),
+        ({"batch_size": 6}, "multiple of per_attribute x world_size = 4 x 1"),
+        ({"batch_size": 4, "per_attribute": 0}, "per_attribute must be at least 1"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            AttributeBatchSampler(table, **options)
+    with pytest.raises(InputError, match=r"\[images, attributes\], got shape \(3,\)"):
+        AttributeBatchSampler([1, 0, 1], batch_size=1, per_attribute=1)

@@ -390,6 +390,25 @@ def test_graded_relevance_from_a_function():
     assert result.summary["AP/2"] == levels_too.summary["AP/2"]
 
 
+def test_relevance_by_attributes():
+    """A query without attributes has nothing to find, and is counted; nobody finds it relevant either."""
+    generator = np.random.default_rng(14)
+    attributes = generator.random((30, 6)) < 0.3
+    attributes[:2] = False
+    vectors = world.small_integers(generator, 30)
+    relevance = lambda queries: happier.jaccard(attributes[queries], attributes)  # noqa: E731
+    result = happier.evaluate(vectors, None, relevance=relevance, block_size=7)
+    table = happier.jaccard(attributes)
+    empty = 0
+    for q in range(30):
+        others = [j for j in range(30) if j != q]
+        order = sorted(others, key=lambda j: (-float(vectors[q] @ vectors[j]), table[q, j]))
+        expected = happier.graded_h_ap(table[q, order])[0]
+        empty += np.isnan(expected)
+        np.testing.assert_allclose(result.per_query["H-AP"][q], expected, atol=1e-12)
+    assert result.summary["queries_without_positives"] == empty >= 2
+
+
 def test_graded_relevance_of_a_tree_is_the_tree():
     generator = np.random.default_rng(13)
     labels = world.random_labels(generator, 30, 2)

@@ -8,7 +8,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import gradcheck
 
-from happier import LevelRelevance, graded_h_ap
+from happier import LevelRelevance, evaluate, graded_h_ap, jaccard
+from happier.data import AttributeBatchSampler
 from happier.errors import InputError
 from happier.losses import GradedHAPLoss, HAPLoss, SigmoidSurrogate, StepSurrogate
 from happier.taxonomy import shared_levels
@@ -102,6 +103,34 @@ def test_nothing_relevant_gives_a_zero_that_back_propagates():
     value.backward()
     assert value == 0
     assert (embeddings.grad == 0).all()
+
+
+def test_attributes_are_learnt():
+    """Batches of `AttributeBatchSampler`, Jaccard relevance, a linear embedding: H-AP by attributes rises."""
+    generator = np.random.default_rng(3)
+    attributes = generator.random((120, 10)) < 0.25
+    attributes[:5] = False  # nothing is known of these
+    noise = generator.normal(size=(120, 16))
+    features = torch.tensor(attributes @ generator.normal(size=(10, 16)) + noise, dtype=torch.float32)
+    torch.manual_seed(0)
+    layer, loss = torch.nn.Linear(16, 8), GradedHAPLoss()
+
+    def h_ap():
+        with torch.no_grad():
+            vectors = torch.nn.functional.normalize(layer(features), dim=1)
+        return evaluate(vectors, None, relevance=lambda q: jaccard(attributes[q], attributes)).summary["H-AP"]
+
+    before = h_ap()
+    sampler = AttributeBatchSampler(attributes, batch_size=40, per_attribute=4)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=1e-2)
+    for epoch in range(30):
+        sampler.set_epoch(epoch)
+        for rows in sampler:
+            optimizer.zero_grad()
+            relevance = jaccard(torch.from_numpy(attributes[rows]))
+            loss(torch.nn.functional.normalize(layer(features[rows]), dim=1), relevance).backward()
+            optimizer.step()
+    assert h_ap() > before + 0.05
 
 
 def test_compiles_as_one_graph():

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import happier
+from happier.errors import InputError
 
 
 def slow(relevances):
@@ -33,6 +34,25 @@ def test_scale_does_not_matter_and_the_best_order_scores_one():
     values = generator.random((5, 200))
     np.testing.assert_allclose(happier.graded_h_ap(values * 17), happier.graded_h_ap(values), atol=1e-12)
     np.testing.assert_allclose(happier.graded_h_ap(np.sort(values)[:, ::-1]), 1.0, atol=1e-12)
+
+
+@given(st.integers(0, 2**32), st.integers(0, 6))
+def test_jaccard_equals_sets(seed, attributes):
+    """Items without any attribute share nothing, not even with each other."""
+    generator = np.random.default_rng(seed)
+    one, other = (generator.integers(0, 2, size=(items, attributes)) for items in (3, 5))
+    found = happier.jaccard(one, other)
+    assert found.shape == (3, 5)
+    sets, other_sets = ([set(np.flatnonzero(row)) for row in rows] for rows in (one, other))
+    for q, a in enumerate(sets):
+        for j, b in enumerate(other_sets):
+            assert found[q, j] == (len(a & b) / len(a | b) if a | b else 0.0)
+    torch.testing.assert_close(happier.jaccard(torch.tensor(one), torch.tensor(other)), torch.tensor(found))
+
+
+def test_jaccard_refuses_other_attributes():
+    with pytest.raises(InputError, match=r"same attributes on both sides, got \(2, 3\) and \(2, 4\)"):
+        happier.jaccard(np.ones((2, 3)), np.ones((2, 4)))
 
 
 def test_torch_and_integers():

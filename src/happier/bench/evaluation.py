@@ -103,8 +103,8 @@ def gallery_like(
         for level, own in enumerate(centres):
             rows += own[codes[start : start + len(rows), level]]
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    if file is not None:
-        vectors.flush()  # type: ignore[attr-defined]
+    if isinstance(vectors, np.memmap) and file is not None:
+        vectors.flush()
         vectors = np.load(file, mmap_mode="r")
     return vectors, labels
 

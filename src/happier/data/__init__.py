@@ -13,13 +13,18 @@ if TYPE_CHECKING:
     from happier.data.importers import import_manifest
     from happier.data.input_config import InputConfig
     from happier.data.manifest import Manifest
-    from happier.data.samplers import HierarchicalBatchSampler, MPerClassBatchSampler
+    from happier.data.samplers import (
+        AttributeBatchSampler,
+        HierarchicalBatchSampler,
+        MPerClassBatchSampler,
+    )
     from happier.data.split import split_by_class
     from happier.data.transforms import PRESETS, ImageTransform, build_transform
 
 __all__ = [
     "DATASETS",
     "PRESETS",
+    "AttributeBatchSampler",
     "HierarchicalBatchSampler",
     "ImageDataset",
     "ImageTransform",
@@ -46,7 +51,7 @@ _MODULES = {
     "image": ("decode_image", "read_image"),
     "importers": ("import_manifest",),
     "manifest": ("Manifest",),
-    "samplers": ("HierarchicalBatchSampler", "MPerClassBatchSampler"),
+    "samplers": ("AttributeBatchSampler", "HierarchicalBatchSampler", "MPerClassBatchSampler"),
     "split": ("split_by_class",),
     "input_config": ("InputConfig",),
     "transforms": ("PRESETS", "ImageTransform", "build_transform"),

@@ -1,4 +1,4 @@
-"""What all class-balanced batch samplers share: rounds of classes and images, ranks, epochs, resuming."""
+"""What all batch samplers share: ranks, epochs, resuming; and rounds of classes and images."""
 
 from __future__ import annotations
 
@@ -72,33 +72,24 @@ def deepest_classes(codes: IntArray) -> IntArray:
     return found
 
 
-class ClassBatchSampler(Sampler[list[int]], ABC):
-    """What both samplers share: classes and their images, ranks, epochs, and resuming."""
+class GroupBatchSampler(Sampler[list[int]], ABC):
+    """Batches of groups of ``per_class`` images; each rank gets whole groups of each batch."""
 
-    def __init__(
-        self,
-        labels: Any,
-        *,
-        batch_size: int,
-        per_class: int,
-        seed: int,
-        rank: int,
-        world_size: int,
-        too_few: TooFew,
-    ) -> None:
-        for name, value in (("batch_size", batch_size), ("per_class", per_class), ("world_size", world_size)):
+    _unit = "per_class"  # what the size of a group is called
+
+    def __init__(self, *, batch_size: int, per_class: int, seed: int, rank: int, world_size: int) -> None:
+        sizes = {"batch_size": batch_size, self._unit: per_class, "world_size": world_size}
+        for name, value in sizes.items():
             if value < 1:
                 raise OptionError(f"{name} must be at least 1, got {value}")
         if not 0 <= rank < world_size:
             raise OptionError(f"rank must be 0 to {world_size - 1} (world_size - 1), got {rank}")
-        if too_few not in ("replace", "skip"):
-            raise OptionError(f"too_few must be 'replace' or 'skip', got {too_few!r}")
         if seed < 0:
             raise OptionError(f"seed must be 0 or more, got {seed}")
         if batch_size % (per_class * world_size):
             raise OptionError(
-                f"batch_size must be a multiple of per_class x world_size = {per_class} x {world_size}, got "
-                f"{batch_size}; it counts the images of all ranks together"
+                f"batch_size must be a multiple of {self._unit} x world_size = {per_class} x {world_size}, "
+                f"got {batch_size}; it counts the images of all ranks together"
             )
         self.batch_size, self.per_class, self.seed = batch_size, per_class, seed
         self.rank, self.world_size = rank, world_size
@@ -106,36 +97,16 @@ class ClassBatchSampler(Sampler[list[int]], ABC):
         self._start = 0  # where the next iteration begins: set only by load_state_dict
         self._done = 0
 
-        self._codes = path_codes(as_labels(labels))
-        deepest = deepest_classes(self._codes)
-        known = np.flatnonzero(deepest != UNKNOWN)
-        order = known[np.argsort(deepest[known], kind="stable")]
-        classes, starts = np.unique(deepest[order], return_index=True)
-        members: list[IntArray] = np.split(order, starts[1:]) if len(classes) else []
-        small = [number for number, rows in enumerate(members) if len(rows) < per_class]
-        unlabelled = len(deepest) - len(known)
-        partly = int((self._codes[known, -1] == UNKNOWN).sum())
-        if unlabelled:
-            log.info("%d images have no label and are not sampled", unlabelled)
-        if partly:
-            log.info("%d images are labelled in part and drawn by the deepest class that is known", partly)
-        if small:
-            fate = "repeat images to fill their share" if too_few == "replace" else "are not sampled"
-            log.info(
-                "%d of %d classes have fewer than %d images and %s", len(small), len(classes), per_class, fate
-            )
-        dropped = set(small) if too_few == "skip" else set()
-        self._members = {
-            int(c): rows for n, (c, rows) in enumerate(zip(classes, members, strict=True)) if n not in dropped
-        }
-        self._classes = np.array(sorted(self._members), dtype=np.int64)
-
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def _class_batches(self, rng: np.random.Generator) -> Iterator[list[int]]:
-        """The classes of each batch of one epoch."""
+    def _batches(self) -> Iterator[list[int]]:
+        """The global batches of the epoch: always all of them, so that each follows from (seed, epoch)."""
+
+    @abstractmethod
+    def _contents(self) -> dict[str, int]:
+        """What a state must agree with, beside the options."""
 
     @property
     def epoch(self) -> int:
@@ -159,27 +130,6 @@ class ClassBatchSampler(Sampler[list[int]], ABC):
                 self._done = number + 1
                 yield batch[part]
         self._done = 0
-
-    def _batches(self) -> Iterator[list[int]]:
-        """The global batches of the epoch: always all of them, so that each follows from (seed, epoch)."""
-        rng = np.random.default_rng((self.seed, self._epoch))
-        images: dict[int, Rounds] = {}
-        for classes in self._class_batches(rng):
-            batch: list[int] = []
-            for own in classes:
-                rows = self._members[own]
-                if len(rows) < self.per_class:
-                    # Each image as often as any other, to within one.
-                    repeats = -(-self.per_class // len(rows))
-                    batch += np.concatenate([rng.permutation(rows) for _ in range(repeats)])[
-                        : self.per_class
-                    ].tolist()
-                    continue
-                if own not in images:
-                    images[own] = Rounds(rows, rng)
-                batch += images[own].draw(self.per_class)
-            assert len(batch) == self.batch_size
-            yield batch
 
     def state_dict(self, done: int | None = None) -> dict[str, int]:
         """What `load_state_dict` needs to resume from here.
@@ -214,8 +164,81 @@ class ClassBatchSampler(Sampler[list[int]], ABC):
             "seed": self.seed,
             "batch_size": self.batch_size,
             "per_class": self.per_class,
+            **self._contents(),
+            "batches": len(self),
+        }
+
+
+class ClassBatchSampler(GroupBatchSampler):
+    """What the samplers by class share: classes and their images."""
+
+    def __init__(
+        self,
+        labels: Any,
+        *,
+        batch_size: int,
+        per_class: int,
+        seed: int,
+        rank: int,
+        world_size: int,
+        too_few: TooFew,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size, per_class=per_class, seed=seed, rank=rank, world_size=world_size
+        )
+        if too_few not in ("replace", "skip"):
+            raise OptionError(f"too_few must be 'replace' or 'skip', got {too_few!r}")
+        self._codes = path_codes(as_labels(labels))
+        deepest = deepest_classes(self._codes)
+        known = np.flatnonzero(deepest != UNKNOWN)
+        order = known[np.argsort(deepest[known], kind="stable")]
+        classes, starts = np.unique(deepest[order], return_index=True)
+        members: list[IntArray] = np.split(order, starts[1:]) if len(classes) else []
+        small = [number for number, rows in enumerate(members) if len(rows) < per_class]
+        unlabelled = len(deepest) - len(known)
+        partly = int((self._codes[known, -1] == UNKNOWN).sum())
+        if unlabelled:
+            log.info("%d images have no label and are not sampled", unlabelled)
+        if partly:
+            log.info("%d images are labelled in part and drawn by the deepest class that is known", partly)
+        if small:
+            fate = "repeat images to fill their share" if too_few == "replace" else "are not sampled"
+            log.info(
+                "%d of %d classes have fewer than %d images and %s", len(small), len(classes), per_class, fate
+            )
+        dropped = set(small) if too_few == "skip" else set()
+        self._members = {
+            int(c): rows for n, (c, rows) in enumerate(zip(classes, members, strict=True)) if n not in dropped
+        }
+        self._classes = np.array(sorted(self._members), dtype=np.int64)
+
+    @abstractmethod
+    def _class_batches(self, rng: np.random.Generator) -> Iterator[list[int]]:
+        """The classes of each batch of one epoch."""
+
+    def _batches(self) -> Iterator[list[int]]:
+        rng = np.random.default_rng((self.seed, self._epoch))
+        images: dict[int, Rounds] = {}
+        for classes in self._class_batches(rng):
+            batch: list[int] = []
+            for own in classes:
+                rows = self._members[own]
+                if len(rows) < self.per_class:
+                    # Each image as often as any other, to within one.
+                    repeats = -(-self.per_class // len(rows))
+                    batch += np.concatenate([rng.permutation(rows) for _ in range(repeats)])[
+                        : self.per_class
+                    ].tolist()
+                    continue
+                if own not in images:
+                    images[own] = Rounds(rows, rng)
+                batch += images[own].draw(self.per_class)
+            assert len(batch) == self.batch_size
+            yield batch
+
+    def _contents(self) -> dict[str, int]:
+        return {
             "images": len(self._codes),
             "labels": zlib.crc32(self._codes.tobytes()),
             "classes": len(self._classes),
-            "batches": len(self),
         }

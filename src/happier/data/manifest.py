@@ -26,7 +26,8 @@ from happier.storage.tables import UNNAMED, read_csv, read_parquet, write_parque
 from happier.taxonomy import UNKNOWN, Taxonomy, path_codes
 
 SPLITS = ("train", "val", "test", "query", "gallery", "distractor")
-RESERVED = ("path", "split", "id", "set")
+RESERVED = ("path", "split", "id", "set", "attributes")
+ATTRIBUTE_SEPARATOR = ";"
 _METADATA_KEY = b"happier"
 
 
@@ -42,10 +43,11 @@ class _Stored(Record):
 
 
 class Manifest:
-    """A checked table of images: ``path``, ``split``, one column per level, optional ``id`` and ``set``.
+    """A checked table of images: ``path``, ``split``, one column per level, and up to three more.
 
     An empty cell is an unknown label; everything below it must be empty too. Paths are relative to ``root``,
-    or absolute. ``set`` names the test set a row belongs to, where a data set has several.
+    or absolute. ``id`` says which rows are the same image, ``set`` names the test set a row belongs to,
+    where a data set has several, and ``attributes`` lists what else is known of it.
 
     Args:
         table: one row per image; other columns are kept and ignored.
@@ -96,7 +98,7 @@ class Manifest:
             root: folder that relative paths are against; by default the one stored in the file, else the
                 file's own folder.
             levels: label columns, coarse to fine; by default those stored in the file, else all columns that
-                are not ``path``, ``split``, ``id`` or ``set``, in their order.
+                are not ``path``, ``split``, ``id``, ``set`` or ``attributes``, in their order.
 
         Raises:
             ManifestError: no such file, not a table, or a table with faults.
@@ -213,6 +215,27 @@ class Manifest:
     def class_paths(self) -> list[str]:
         r"""Class of each row, ``coarse/.../fine`` as far as it is known; a ``/`` in a name becomes ``\/``."""
         return [join(names) for names in zip(*(self.table[level] for level in self.levels), strict=True)]
+
+    def attributes(self) -> tuple[npt.NDArray[np.bool_], tuple[str, ...]]:
+        """Which attributes each row has ``[N, A]``, and the names of all that these rows have, sorted.
+
+        A cell of the column ``attributes`` lists those of its image: ``red; round; metal``. What it does not
+        list, the image does not have; where it is empty nothing is known, and the row is False throughout.
+
+        Raises:
+            ManifestError: there is no such column.
+        """
+        if "attributes" not in self.table:
+            raise ManifestError("the manifest has no column 'attributes', with cells such as 'red; round'")
+        cells = [
+            {name for part in cell.split(ATTRIBUTE_SEPARATOR) if (name := part.strip())}
+            for cell in self.table["attributes"]
+        ]
+        numbers = {name: number for number, name in enumerate(sorted(set().union(*cells)))}
+        found = np.zeros((len(cells), len(numbers)), dtype=bool)
+        for row, names in enumerate(cells):
+            found[row, [numbers[name] for name in names]] = True
+        return found, tuple(numbers)
 
     def ids(self) -> npt.NDArray[np.object_]:
         """What identifies the image of each row: the ``id`` column, else the path."""

@@ -1,4 +1,4 @@
-"""Class-balanced batches of images, ``per_class`` of each class, with guarantees.
+"""Batches of images that share classes or attributes, with guarantees.
 
 - A batch has exactly ``batch_size`` images, or there is an error.
 - No class is twice in a batch; consecutive batches of an epoch share no class where there are enough classes,
@@ -6,19 +6,21 @@
 - Batches depend on (seed, epoch) alone: not on ranks, workers, or where a run was interrupted.
 - The class of an image is the deepest one that is known; images that share only a coarse class make one too.
 - Each of ``world_size`` ranks gets its part of the same global batch, in whole classes.
+- Batches by attributes hold no image twice, and an epoch holds each image once, but for what fills no batch.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import zlib
 from collections.abc import Iterator
 from typing import Any, Literal, final
 
 import numpy as np
 
 from happier.arrays import IntArray
-from happier.data.class_sampler import ClassBatchSampler, Rounds, TooFew
+from happier.data.class_sampler import ClassBatchSampler, GroupBatchSampler, Rounds, TooFew
 from happier.errors import InputError, OptionError
 from happier.taxonomy import UNKNOWN
 
@@ -197,3 +199,82 @@ class HierarchicalBatchSampler(ClassBatchSampler):
                 halves = (rounds[first].draw(self._per_group), rounds[second].draw(self._per_group))
                 # Interleaved, so that every rank's part has classes of both.
                 yield [own for pair in zip(*halves, strict=True) for own in pair]
+
+
+@final
+class AttributeBatchSampler(GroupBatchSampler):
+    """Batches of groups of ``per_attribute`` images that have an attribute in common.
+
+    In each epoch the attributes are passed through in random order; each groups those images with it that
+    earlier ones have left. Images that are left over at the end are grouped at random.
+
+    Args:
+        attributes: ``[N, A]``, not 0 where an image has an attribute: `Manifest.attributes`. Images without
+            any are not drawn.
+        batch_size: images of all ranks together; a multiple of ``per_attribute x world_size``.
+        per_attribute: images of each group.
+        seed: batches depend on (seed, epoch) alone.
+        rank: this process.
+        world_size: number of processes.
+
+    Raises:
+        InputError: not a matrix.
+        OptionError: too few images for a batch, or an option is out of range.
+
+    >>> table = [[1, 0], [1, 1], [0, 1], [0, 1], [0, 0]]
+    >>> sampler = AttributeBatchSampler(table, batch_size=4, per_attribute=2)
+    >>> [sorted(batch) for batch in sampler]
+    [[0, 1, 2, 3]]
+    """
+
+    _unit = "per_attribute"
+
+    def __init__(
+        self,
+        attributes: Any,
+        *,
+        batch_size: int,
+        per_attribute: int = 4,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size, per_class=per_attribute, seed=seed, rank=rank, world_size=world_size
+        )
+        table = np.asarray(attributes) != 0
+        if table.ndim != 2:
+            raise InputError(f"attributes must be [images, attributes], got shape {table.shape}")
+        self._table, self._known = table, table.any(axis=1)
+        self._rows = [np.flatnonzero(column) for column in table.T]
+        images = int(self._known.sum())
+        if images < len(table):
+            log.info("%d images have no attributes and are not sampled", len(table) - images)
+        if images < batch_size:
+            raise OptionError(f"a batch of {batch_size} needs as many images with attributes, got {images}")
+
+    def __len__(self) -> int:
+        return int(self._known.sum()) // self.batch_size
+
+    def _batches(self) -> Iterator[list[int]]:
+        rng = np.random.default_rng((self.seed, self._epoch))
+        free = self._known.copy()
+        groups: list[list[int]] = []
+
+        def group(rows: IntArray) -> None:
+            whole = rng.permutation(rows)[: len(rows) // self.per_class * self.per_class]
+            free[whole] = False
+            groups.extend(whole.reshape(-1, self.per_class).tolist())
+
+        for attribute in rng.permutation(len(self._rows)):
+            rows = self._rows[attribute]
+            group(rows[free[rows]])
+        group(np.flatnonzero(free))
+        order = rng.permutation(len(groups))
+        share = self.batch_size // self.per_class
+        for number in range(len(self)):
+            chosen = order[number * share : (number + 1) * share]
+            yield [row for place in chosen for row in groups[place]]
+
+    def _contents(self) -> dict[str, int]:
+        return {"images": len(self._table), "labels": zlib.crc32(np.packbits(self._table).tobytes())}

@@ -5,9 +5,9 @@
 The other 76 drawings are pictures that an artist uses for two emoji ("cook" and "man cook"). An image with
 two labels teaches nothing and cannot be scored, so both are left out.
 
-An emoji is identified by its code points in lower case without the variation selector ``fe0f``; names, groups
-and subgroups come from emojibase. Only emoji that at least four artists drew are kept; skin tones and other
-components are not emoji of their own here.
+An emoji is identified by its code points in lower case without the variation selector ``fe0f``; names,
+groups, subgroups and keywords (the column ``attributes``) come from emojibase. Only emoji that at least four
+artists drew are kept; skin tones and other components are not emoji of their own here.
 """
 
 from __future__ import annotations
@@ -130,11 +130,12 @@ def prepare(folder: Path, downloads: Path, size: int, progress: StageProgress) -
 
     rows = sorted(_distinct_drawings(folder, drawn, entries))
     levels = ("group", "subgroup", "emoji")
-    return PreparedSource(pd.DataFrame(rows, columns=["path", *levels, "artist"]), levels, CREDITS)
+    columns = ["path", *levels, "attributes", "artist"]
+    return PreparedSource(pd.DataFrame(rows, columns=columns), levels, CREDITS)
 
 
 def _distinct_drawings(
-    folder: Path, drawn: dict[str, list[str]], entries: dict[str, tuple[str, str, str]]
+    folder: Path, drawn: dict[str, list[str]], entries: dict[str, tuple[str, ...]]
 ) -> Iterator[tuple[str, ...]]:
     """Rows of the emoji that enough artists drew; drawings used for two emoji are removed."""
     kept = {key: artists for key, artists in drawn.items() if len(artists) >= LEAST_ARTISTS}
@@ -157,8 +158,8 @@ def _path(key: str, artist: str) -> str:
     return f"images/{key}/{artist}.png"
 
 
-def _entries(archive: Path) -> dict[str, tuple[str, str, str]]:
-    """Group, subgroup and name of every emoji by its key."""
+def _entries(archive: Path) -> dict[str, tuple[str, ...]]:
+    """Group, subgroup, name and keywords of every emoji by its key."""
     wanted = {"package/en/data.json", "package/meta/groups.json"}
     files: dict[str, Any] = {
         name: json.loads(read()) for name, read in package_files(archive) if name in wanted
@@ -166,12 +167,12 @@ def _entries(archive: Path) -> dict[str, tuple[str, str, str]]:
     if missing := wanted - files.keys():
         raise FetchError(f"the package {archive} lacks {', '.join(sorted(missing))}")
     groups = files["package/meta/groups.json"]
-    entries = {}
+    entries: dict[str, tuple[str, ...]] = {}
     for entry in files["package/en/data.json"]:
         group = groups["groups"].get(str(entry.get("group")), "component")
         if group != "component":
             names = (group, groups["subgroups"][str(entry["subgroup"])], entry["label"])
-            entries[emoji_key(entry["hexcode"])] = names
+            entries[emoji_key(entry["hexcode"])] = (*names, "; ".join(entry.get("tags", ())))
     return entries
 
 
