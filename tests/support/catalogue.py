@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ from PIL import Image, ImageDraw
 from happier.data import Manifest
 from happier.encoder import Encoder
 from happier.search import build_index
+from happier.web.explorer import Explorer
 
 LEVELS = ("tone", "colour", "shape")
 COLOURS = {
@@ -23,7 +25,7 @@ SHAPES = ("circle", "square", "star/cross")  # a slash in a name must not matter
 PER_CLASS = 5
 
 
-def draw(colour, shape, generator):
+def draw(colour: tuple[int, int, int], shape: str, generator: np.random.Generator) -> Image.Image:
     """One image of 48 pixels: a shape somewhere on a light ground."""
     ground = tuple(int(value) for value in generator.integers(225, 255, 3))
     image = Image.new("RGB", (48, 48), ground)
@@ -43,7 +45,7 @@ def draw(colour, shape, generator):
 
 
 @pytest.fixture(scope="session")
-def place(tmp_path_factory):
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Image files, their manifest, and two indexes: ``a.index`` and ``b.index``."""
     place = tmp_path_factory.mktemp("web")
     generator = np.random.default_rng(0)
@@ -71,7 +73,7 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def explorer(place):
+def explorer(place: Path) -> Explorer:
     from happier.web.server import open_explorer
 
     return open_explorer(place / "a.index")
@@ -84,6 +86,6 @@ def as_bytes(image: Image.Image, kind: str = "PNG") -> bytes:
 
 
 @pytest.fixture
-def photo():
+def photo() -> bytes:
     """A new red circle, as a PNG file's bytes."""
     return as_bytes(draw((214, 48, 49), "circle", np.random.default_rng(99)))

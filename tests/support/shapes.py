@@ -48,18 +48,18 @@ def make_shapes(root: Path, *, items: int = 8, views: int = 5) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Features that runs share are shared by the tests, too."""
     monkeypatch.setenv("HAPPIER_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(scope="session")
-def shapes(tmp_path_factory):
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_shapes(tmp_path_factory.mktemp("shapes"))
 
 
 @pytest.fixture
-def small(shapes):
+def small(shapes: Path) -> list[str]:
     """Overrides of a run of a few steps: 12 batches in 4 epochs."""
     return [
         "recipe=small",

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from happier.arrays import Float32Array, IntArray
+from happier.arrays import Float32Array, FloatArray, IntArray
 from happier.curation.labelled_vectors import LabelledVectors
 from happier.curation.neighbour_votes import Neighbours, contradictions, find_neighbours
 from happier.curation.suspects import most_labels
@@ -25,7 +24,6 @@ from happier.taxonomy import UNKNOWN, shared_levels
 
 __all__ = ["Found", "measure_suspects", "plant_mistakes"]
 
-FloatArray = npt.NDArray[np.float64]
 OURS = "happier data suspects"
 
 

@@ -7,14 +7,12 @@ with.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from happier.arrays import Float32Array, IntArray
+from happier.arrays import Float32Array, FloatArray, IntArray
 from happier.taxonomy import UNKNOWN
 
 __all__ = ["ClassMeans"]
 
-FloatArray = npt.NDArray[np.float64]
 _NONE = -np.inf
 
 

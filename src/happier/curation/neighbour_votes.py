@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from happier.arrays import Float32Array, IntArray
+from happier.arrays import Float32Array, FloatArray, IntArray
 from happier.curation.class_means import ClassMeans
 from happier.progress import Progress
 from happier.search.engine import SearchScope
@@ -39,7 +38,6 @@ GAMMA: Final = 40.0
 SOFTNESS: Final = 4.0
 _ROWS: Final = 4096
 _BLOCK_BYTES: Final = 64 << 20
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ GRID = 65_535
 _LAYOUT = 2
 _ROWS_AT_ONCE = 4_096
 
-Positions = npt.NDArray[np.uint16]
+MapPositions = npt.NDArray[np.uint16]
 
 
 class CatalogueMap:
@@ -41,7 +41,7 @@ class CatalogueMap:
     def __init__(self, index: Index, kept: ThumbnailStore, stop: threading.Event) -> None:
         self._index, self._kept, self._stop = index, kept, stop
         self._lock = threading.Lock()
-        self._positions: Positions | None = None
+        self._positions: MapPositions | None = None
 
     @property
     def ready(self) -> bool:
@@ -56,7 +56,7 @@ class CatalogueMap:
                 self._positions = np.frombuffer(data, dtype="<u2").reshape(-1, 2)
         return self._positions is not None
 
-    def positions(self) -> Positions | None:
+    def positions(self) -> MapPositions | None:
         """Where each row is ``[N, 2]``, 0 to `GRID`; None when stopped. Takes seconds the first time."""
         with self._lock:
             if not self.read():
@@ -74,7 +74,7 @@ class CatalogueMap:
 
 def lay_out(
     vectors: npt.NDArray[np.float32], *, seed: int = 0, stop: Callable[[], bool] = lambda: False
-) -> Positions | None:
+) -> MapPositions | None:
     """Positions ``[N, 2]`` of unit vectors on a grid of 0 to `GRID`; None when stopped.
 
     Args:
@@ -139,7 +139,7 @@ def _tsne(
     return None if stop() else plane
 
 
-def _on_grid(plane: npt.NDArray[np.float64]) -> Positions:
+def _on_grid(plane: npt.NDArray[np.float64]) -> MapPositions:
     """Turned so that it is as wide as possible, the same scale for both axes, in the middle of the square."""
     plane = plane - plane.mean(axis=0)
     plane = plane @ np.linalg.svd(plane.T @ plane)[0]

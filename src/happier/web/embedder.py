@@ -10,10 +10,9 @@ from contextlib import ExitStack
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 from PIL.Image import Image
 
+from happier.arrays import Float32Array
 from happier.errors import HappierError
 
 if TYPE_CHECKING:
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
     from happier.encoder import Encoder
 
-VectorArray = npt.NDArray[np.float32]
-_Waiting = SimpleQueue["tuple[Tensor, Future[VectorArray]] | None"]
+_Waiting = SimpleQueue["tuple[Tensor, Future[Float32Array]] | None"]
 MAX_BATCH = 32
 # How long the end of the process waits for the last batch.
 STOP_SECONDS = 10.0
@@ -34,7 +32,7 @@ class Embedder:
     """A model that embeds for many requests at once.
 
     A batch is what arrived while the one before it was computed: a request that is alone never waits for
-    company, and under load none waits for more than one batch before its own.
+    others, and under load none waits for more than one batch before its own.
 
     Attributes:
         encoder: the model.
@@ -46,11 +44,11 @@ class Embedder:
         self._start = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def embed(self, image: Image) -> VectorArray:
+    def embed(self, image: Image) -> Float32Array:
         """The vector ``[D]`` of an image."""
         return self.embed_tensor(self.encoder.preprocess(image.convert("RGB")))
 
-    def embed_tensor(self, tensor: Tensor) -> VectorArray:
+    def embed_tensor(self, tensor: Tensor) -> Float32Array:
         """The vector ``[D]`` of a preprocessed image ``[3, H, W]``."""
         with self._start:
             if self._thread is None:
@@ -59,7 +57,7 @@ class Embedder:
                 )
                 self._thread.start()
                 weakref.finalize(self, _stop, self._waiting, self._thread)
-        result: Future[VectorArray] = Future()
+        result: Future[Float32Array] = Future()
         self._waiting.put((tensor, result))
         return result.result()
 
@@ -100,7 +98,7 @@ def _serve(encoder: Encoder, waiting: _Waiting) -> None:
 
 
 def _compute(
-    compute: Callable[[Tensor], VectorArray], batch: list[tuple[Tensor, Future[VectorArray]]]
+    compute: Callable[[Tensor], Float32Array], batch: list[tuple[Tensor, Future[Float32Array]]]
 ) -> None:
     import torch
 

@@ -182,7 +182,7 @@ def spoil(workshop: Workshop, thing: Thing, *, most: int | None = None, flips: i
 
 
 def _spread(tried: list[Any], most: int | None) -> list[Any]:
-    """About this many of them, with a step that shares no factor with the kinds: each file gets other kinds."""
+    """About this many, with a step that shares no factor with the kinds: each file gets other kinds."""
     step = 1 if most is None else max(1, len(tried) // most) | 1
     while math.gcd(step, FLIPS + 9) > 1 and step > 1:
         step += 2
