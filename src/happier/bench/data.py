@@ -21,9 +21,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 import torch
-from PIL import Image
 from torchvision.transforms import v2
 
+from happier.bench.photographs import write_photographs
 from happier.data.image import decode_image, read_image
 from happier.data.input_config import IMAGENET_MEAN, IMAGENET_STD
 from happier.data.manifest import Manifest
@@ -63,8 +63,10 @@ def measure_images(
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            small = _photographs(Path(folder) / "small", images, (500, 375))
-            large = _photographs(Path(folder) / "large", 2, (4000, 3000))
+            small = write_photographs(Path(folder, "small", f"{number}.jpg") for number in range(images))
+            large = write_photographs(
+                (Path(folder, "large", f"{number}.jpg") for number in range(2)), (4000, 3000)
+            )
             found = []
             for train in (True, False):
                 task = f"500 px JPEG to 224, {'train' if train else 'test'}"
@@ -144,18 +146,3 @@ def _compare(
     rates = {way: len(files) / seconds for way, seconds in best.items()}
     first = next(iter(rates.values()))
     return [LoadingSpeed(task, way, rate, rate / first) for way, rate in rates.items()]
-
-
-def _photographs(folder: Path, count: int, size: tuple[int, int]) -> list[Path]:
-    """JPEG files with large shapes and fine grain, as photographs have."""
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    files = []
-    for number in range(count):
-        shapes = Image.fromarray(rng.integers(0, 256, (24, 32, 3), dtype=np.uint8))
-        smooth = np.asarray(shapes.resize(size, Image.Resampling.BICUBIC), dtype=np.float32)
-        grain = rng.standard_normal((size[1], size[0], 1), dtype=np.float32) * 8
-        file = folder / f"{number}.jpg"
-        Image.fromarray(np.clip(smooth + grain, 0, 255).astype(np.uint8)).save(file, quality=90)
-        files.append(file)
-    return files

@@ -12,12 +12,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from happier.bench.measure import alternating_cpu_seconds, cpu_seconds
+from happier.bench.photographs import write_photographs
 from happier.encoder import Encoder
 from happier.encoder.inference_backends import feature_function
 from happier.progress import Status
@@ -31,7 +30,7 @@ NETWORKS = {
 }
 _WAYS = (("eager", "torch", "fp32"), ("bf16", "torch", "bf16"), ("onnxruntime", "onnxruntime", "fp32"))
 _COMPILED = ("compile", "compile", "fp32")
-_PHOTOGRAPHS, _PHOTOGRAPH_SIDE = 16, 500
+_PHOTOGRAPHS = 16
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def measure_embedding(
     """
     ways = (*_WAYS, _COMPILED) if compiled else _WAYS
     with tempfile.TemporaryDirectory() as folder:
-        photographs = _photographs(Path(folder))
+        photographs = write_photographs(Path(folder, f"{number}.jpg") for number in range(_PHOTOGRAPHS))
         for network in networks:
             for size in sizes:
                 progress(f"{network} at {size} px")
@@ -139,16 +138,3 @@ def _step(
             outputs[name] = compute(images).float()
 
     return step
-
-
-def _photographs(folder: Path) -> list[Path]:
-    """JPEG files of the size that photographs on the web have."""
-    random = np.random.default_rng(0)
-    paths = []
-    for number in range(_PHOTOGRAPHS):
-        coarse = Image.fromarray(random.integers(0, 256, (20, 25, 3), dtype=np.uint8))
-        path = folder / f"{number}.jpg"
-        side = (_PHOTOGRAPH_SIDE, _PHOTOGRAPH_SIDE * 3 // 4)
-        coarse.resize(side, Image.Resampling.BICUBIC).save(path, quality=90)
-        paths.append(path)
-    return paths

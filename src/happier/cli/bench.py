@@ -456,7 +456,7 @@ def bench_fit(
     from happier.bench.fit import measure_fit
 
     with Console(stderr=True).status("starting") as status:
-        rows = measure_fit(images=images, size=size, tell=status.update)
+        rows = measure_fit(images=images, overrides=[f"transform.size={size}"], tell=status.update)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
