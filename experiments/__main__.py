@@ -135,6 +135,18 @@ def partial(
     measure_partial_labels(protocol, seeds=seeds or SEEDS, workers=workers, runs=runs)
 
 
+@app.command("hierarchy-gain")
+def hierarchy_gain(
+    workers: Workers = 2,
+    runs: Runs = RUNS,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Seeds. [default: 0, 1, 2]")] = None,
+) -> None:
+    """Compare HAPPIER with a fine-only loss on emoji whose tree or images are changed."""
+    from experiments.hierarchy_gain import SEEDS, measure_hierarchy_gain
+
+    measure_hierarchy_gain(seeds=seeds or SEEDS, workers=workers, runs=runs)
+
+
 @app.command()
 def rates(
     studies: Annotated[

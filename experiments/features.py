@@ -228,9 +228,48 @@ def run_one(run: FeatureRun, *, runs: Path) -> str:
     if run.split == "test":
         add_test_result(run, result, seconds)
     else:
-        add_result(run, _stored(result, np.empty(0), seconds))
+        add_summary(run, result, seconds)
     shutil.rmtree(directory, ignore_errors=True)
     return f"{run.folder} {' '.join(run.overrides)} seed={run.seed}: H-AP {100 * result.summary['H-AP']:.2f}"
+
+
+def train_on(
+    run: StoredRun, settings: Sequence[str], manifest: Manifest, *, runs: Path, judge: Path | None = None
+) -> tuple[Result, float]:
+    """Train on a manifest and evaluate on its test classes; returns the result and the CPU seconds.
+
+    Args:
+        run: names the directory, which is removed at the end.
+        settings: overrides of ``happier train``.
+        manifest: the images to train on.
+        runs: folder of unfinished runs.
+        judge: a manifest with the labels to evaluate under; None for the same.
+    """
+    from happier.runs import read_run
+    from happier.training.compose import compose, quoted
+    from happier.training.loop import train
+
+    name = ",".join((*run.overrides, f"loss={run.loss}", f"seed={run.seed}"))
+    directory, started = runs / run.folder / name, time.process_time()
+    written = manifest.write(runs / run.folder / f"{name}.parquet")
+    config = compose(
+        [
+            *settings,
+            f"loss={run.loss}",
+            f"data.manifest={quoted(written)}",
+            f"run={quoted(directory)}",
+            f"seed={run.seed}",
+            "data.workers=0",
+            "evaluation.every=0",  # the last weights are used; nothing is chosen on what is evaluated
+            "training.tensorboard=false",
+        ]
+    )
+    train(config)
+    trained = read_run(directory, manifest=judge or written, split="test")
+    result = evaluate_manifest(trained.vectors, trained.manifest, split="test").results[0]
+    shutil.rmtree(directory, ignore_errors=True)
+    written.unlink()
+    return result, time.process_time() - started
 
 
 def add_test_result(run: StoredRun, result: Result, seconds: float) -> None:
@@ -239,6 +278,11 @@ def add_test_result(run: StoredRun, result: Result, seconds: float) -> None:
     means, classes = class_means(result.per_query["H-AP"], result.classes)
     add_classes(run.folder, classes)
     add_result(run, _stored(result, means, seconds))
+
+
+def add_summary(run: StoredRun, result: Result, seconds: float) -> None:
+    """Add the row of a run without anything of single classes."""
+    add_result(run, _stored(result, np.empty(0), seconds))
 
 
 def _stored(result: Result, means: FloatArray, seconds: float) -> RunResult:

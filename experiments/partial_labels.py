@@ -9,8 +9,6 @@ whole. Two protocols: a head on kept features (``features``) and the whole netwo
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,13 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from experiments.built_trees import BUDGET, HEAD, SIZE
-from experiments.features import add_test_result
+from experiments.features import add_test_result, train_on
 from experiments.results import find_result
 from experiments.running import side_by_side
 from experiments.study import UNSAID
 from happier.data import Manifest, fetch
 from happier.errors import ConfigError, did_you_mean
-from happier.evaluation.protocol import evaluate_manifest
 
 REMOVED = (0.0, 0.25, 0.5, 0.75, 0.9)
 SEEDS = (0, 1, 2)
@@ -104,33 +101,11 @@ def measure_partial_labels(protocol: str, *, seeds: Sequence[int], workers: int,
 
 def run_one(run: PartialRun, *, runs: Path) -> str:
     """Train and evaluate one run, write its result, and return a line about it."""
-    from happier.runs import read_run
-    from happier.training.compose import compose, quoted
-    from happier.training.loop import train
-
     whole = fetch("emoji", size=SIZE) if run.protocol == "features" else fetch("emoji")
-    name = ",".join((*run.overrides, f"seed={run.seed}"))
-    directory, started = runs / run.folder / name, time.process_time()
-    manifest = partly_labelled(Manifest.read(whole), run).write(runs / run.folder / f"{name}.parquet")
-    config = compose(
-        [
-            *PROTOCOLS[run.protocol],
-            f"loss={run.loss}",
-            f"data.manifest={quoted(manifest)}",
-            f"run={quoted(directory)}",
-            f"seed={run.seed}",
-            "data.workers=0",
-            "evaluation.every=0",  # the last weights are used; nothing is chosen on what is evaluated
-            "training.tensorboard=false",
-        ]
-    )
-    train(config)
-    trained = read_run(directory, manifest=whole, split="test")
-    result = evaluate_manifest(trained.vectors, trained.manifest, split="test").results[0]
-    add_test_result(run, result, time.process_time() - started)
-    shutil.rmtree(directory, ignore_errors=True)
-    manifest.unlink()
-    return f"{name}: H-AP {100 * result.summary['H-AP']:.2f}"
+    manifest = partly_labelled(Manifest.read(whole), run)
+    result, seconds = train_on(run, PROTOCOLS[run.protocol], manifest, runs=runs, judge=whole)
+    add_test_result(run, result, seconds)
+    return f"{' '.join(run.overrides)} seed={run.seed}: H-AP {100 * result.summary['H-AP']:.2f}"
 
 
 def partly_labelled(manifest: Manifest, run: PartialRun) -> Manifest:

@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.features import FeatureRun, Method, read_methods, read_protocol
+from experiments.hierarchy_gain import CHANGES, GainRun
+from experiments.hierarchy_gain import SEEDS as GAIN_SEEDS
 from experiments.partial_labels import PartialRun, partial_runs
 from experiments.results import RESULTS, RunResult, StoredRun, find_result, query_classes
 from experiments.study import first_of_the_best, read_study
@@ -274,6 +276,24 @@ def partial_table(protocol: str) -> list[list[str]]:
     return rows
 
 
+def gain_table() -> list[list[str]]:
+    """What HAPPIER gains over the fine-only loss after each change of the data, seed by seed."""
+    rows = [["emoji", "seeds", "HAPPIER", "NSM", "gain", "of the seeds"]]
+    for change in CHANGES:
+        pairs = [
+            (ours.summary["H-AP"], other.summary["H-AP"])
+            for seed in GAIN_SEEDS
+            if (ours := find_result(GainRun(change, "happier", seed))) is not None
+            and (other := find_result(GainRun(change, "nsm", seed))) is not None
+        ]
+        if pairs:
+            gains = [ours - other for ours, other in pairs]
+            cells = [_cell([pair[side] for pair in pairs]) for side in (0, 1)]
+            spread = f"{100 * min(gains):+.1f} to {100 * max(gains):+.1f}"
+            rows.append([str(change), str(len(pairs)), *cells, f"{100 * fmean(gains):+.1f}", spread])
+    return rows
+
+
 TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
     "levels": level_table,
     "dyml": dyml_table,
@@ -290,6 +310,7 @@ OTHER_TABLES: dict[str, Callable[[str], list[list[str]]]] = {
     "published": published_table,
     "features": lambda _: progress_table(),
     "warm-start": warm_start_table,
+    "hierarchy-gain": lambda _: gain_table(),
 }
 NOT_RUN = "Not run yet.\n"
 
