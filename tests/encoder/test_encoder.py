@@ -7,12 +7,29 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from happier import Encoder
 from happier.encoder import Head
 from happier.encoder.embeddings import Embeddings
 from happier.encoder.weights import fingerprint
 from happier.errors import CheckpointError, DataError, ImageError, InputError, OptionError
+
+
+@pytest.mark.parametrize("pooling", ["backbone", "gem"])
+@pytest.mark.parametrize("head", ["linear", "mlp"])
+def test_everything_stays_on_the_device(pooling, head):
+    """Fake tensors refuse to mix devices; there need not be a GPU."""
+    encoder = Encoder("test_resnet", dim=8, transform="small", image_size=32, pooling=pooling, head=head)
+    own = encoder.state_dict()
+    with FakeTensorMode():
+        weights = {
+            name: torch.empty(values.shape, dtype=values.dtype, device="cuda") for name, values in own.items()
+        }
+        images = torch.empty(2, 3, 32, 32, device="cuda")
+        vectors = torch.func.functional_call(encoder.train(), weights, (images,))
+    assert vectors.device.type == "cuda"
+    assert vectors.shape == (2, 8)
 
 
 def test_vectors_have_length_one(encoder):

@@ -5,10 +5,13 @@ import pytest
 import torch
 import world
 from sklearn.metrics import average_precision_score
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 import happier
 from happier import HierarchyRelevance, LevelRelevance, WeightedAPRelevance
-from happier.evaluation import scores
+from happier.evaluation import scores, torch_engine
+from happier.evaluation.options import EvaluationOptions
+from happier.evaluation.problem import RetrievalProblem
 
 KS = (1, 3, 50)
 EXACT = 1e-10
@@ -435,3 +438,19 @@ def test_one_block_of_scores_at_a_time():
     assert scores.block_rows(10**10, 4, 5, None) == 1
     assert scores.block_rows(10, 4, 3, None) == 3
     assert scores.block_rows(10, 4, 300, 8) == 8
+
+
+def test_the_torch_engine_stays_on_its_device(monkeypatch):
+    """Fake tensors refuse to mix devices; they have no values, so the number of positives is given."""
+    monkeypatch.setattr(FakeTensor, "__int__", lambda _: 5)
+    monkeypatch.setattr(FakeTensor, "numpy", lambda found: found)
+    generator = np.random.default_rng(0)
+    labels = world.random_labels(generator, 30, 2)
+    problem = RetrievalProblem.prepare(world.small_integers(generator, 30), labels)
+    options = EvaluationOptions(ks=(1, 5), block_size=7)
+    copied = []
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        monkeypatch.setattr(FakeTensor, "cpu", lambda found: copied.append(found.device.type) or found)
+        found = torch_engine.compute(problem, options.schema(2), options, range(30), torch.device("cuda"))
+    assert set(copied) == {"cuda"}
+    assert {tuple(values.shape) for values in found.values()} == {(30,)}

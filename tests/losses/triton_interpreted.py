@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from happier.losses import (
+    GradedHAPLoss,
     HAPLoss,
     ROADMAPLoss,
     SigmoidHAPLoss,
@@ -46,20 +47,22 @@ def problem(seed, depth, *, items=21, ties=False, unknown=0.0):
     return queries, labels, others, other_labels, torch.tensor([-1, 3, -1])
 
 
-def compare(name, loss, slow, case):
+def compare(name, loss, slow, case, dtype=torch.float32):
     queries, labels, others, other_labels, positions = case
+    queries, others = queries.to(dtype).double(), others.to(dtype).double()
     rows = reference.level_rows(
         labels.tolist(), other_labels.tolist(), same=False, positions=positions.tolist()
     )
-    one, other = queries.float().requires_grad_(), others.float().requires_grad_()
+    one, other = queries.to(dtype).requires_grad_(), others.to(dtype).requires_grad_()
     value = loss(one, labels, other, other_labels, query_positions=positions)
     value.backward()
     slow_one, slow_other = queries.clone().requires_grad_(), others.clone().requires_grad_()
     expected = slow(slow_one @ slow_other.T, rows)
     expected.backward()
     torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(one.grad.double(), slow_one.grad, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(other.grad.double(), slow_other.grad, rtol=1e-3, atol=1e-4)
+    rough = 1e-3 if dtype == torch.float32 else 8e-3  # gradients have the type of the embeddings
+    torch.testing.assert_close(one.grad.double(), slow_one.grad, rtol=rough, atol=1e-4)
+    torch.testing.assert_close(other.grad.double(), slow_other.grad, rtol=rough, atol=1e-4)
     print(name, "same", flush=True)
 
 
@@ -103,6 +106,31 @@ def main():
     compare("SupAP", ROADMAPLoss(weight=0.0, **triton), fine(2, hap(1, step())), problem(12, 2))
     compare("NDCG", SupNDCGLoss(**triton), ndcg, problem(13, 3))
     compare("recall", SupRecallLoss(ks=(1, 2, 5), temperature=0.7, **triton), fine(2, recall), problem(14, 2))
+
+    for dtype in (torch.bfloat16, torch.float16):
+        compare(str(dtype), HAPLoss(**triton), hap(2, step()), problem(15, 2), dtype)
+
+    embeddings, labels = batches._batch(16, items=19, depth=3)
+    rows = reference.level_rows(labels.tolist(), labels.tolist(), same=True)
+    batch = embeddings.float().requires_grad_()
+    value = HAPLoss(**triton)(batch, labels)
+    value.backward()
+    slow = embeddings.clone().requires_grad_()
+    expected = hap(3, step())(slow @ slow.T, rows)
+    expected.backward()
+    torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(batch.grad.double(), slow.grad, rtol=1e-3, atol=1e-4)
+    print("the batch itself same")
+
+    # Any graded relevance: the CPU's kernel is the reference here, which other tests compare with loops.
+    relevance = torch.rand(19, 19, generator=torch.Generator().manual_seed(0)).mul(4).round()
+    batch, slow = (embeddings.float().requires_grad_() for _ in range(2))
+    value, expected = GradedHAPLoss(**triton)(batch, relevance), GradedHAPLoss()(slow, relevance)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(batch.grad, slow.grad, rtol=1e-3, atol=1e-4)
+    print("graded same")
 
     lonely = torch.eye(4).requires_grad_()
     value = HAPLoss(**triton)(lonely, torch.arange(4))

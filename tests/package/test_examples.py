@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from happier.data import Manifest
+from happier.data.fetching import fetched_manifest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
@@ -67,3 +70,16 @@ def test_the_loss_in_a_loop(tmp_path):
     change, low, high = numbers(line_of(printed, "H-AP").replace("95%", ""))
     assert 0 < low < change < high
     assert change == pytest.approx(tree[2] - softmax[2], abs=1.1e-3)
+
+
+@pytest.mark.slow
+def test_emoji_by_their_keywords(tmp_path):
+    """Only where the images have been fetched: tests need no network."""
+    found = fetched_manifest("emoji")
+    if found is None or "attributes" not in Manifest.read(found).table:
+        pytest.skip("needs `happier data fetch emoji`")
+    printed = run("emoji_by_keywords.py", tmp_path)
+    losses = [numbers(line)[0] for line in printed.splitlines() if line.startswith("  epoch")]
+    assert losses[-1] < losses[0]
+    colours, trained = numbers(line_of(printed, "H-AP by keywords"))
+    assert trained > colours + 0.03
