@@ -13,6 +13,7 @@ from happier.identification.answers import Answer, Choice, Step, descend
 from happier.identification.calibration import Calibration, LevelCalibration
 from happier.identification.choice import choice_probabilities, fit_choice
 from happier.identification.learn_calibration import NEIGHBOURS, calibrate
+from happier.identification.measures import expected_calibration_error
 from happier.identification.tree import ROOT, NodeTree
 from happier.identification.votes import Neighbours
 
@@ -39,7 +40,7 @@ def random_calibration(seed, depth=3):
         images=1,
         levels=[
             LevelCalibration(
-                known=generator.standard_normal(14).tolist(),
+                known=generator.standard_normal(16).tolist(),
                 new=generator.standard_normal(5).tolist(),
                 nearest=[0.5, 0.2],
                 stands_out=[0.1, 0.1],
@@ -92,7 +93,7 @@ def slow_probabilities(vectors, labels, query, calibration):
             g = (nearest - beyond - level.stands_out[0]) / level.stands_out[1]
             inside = sum(weight[row] for row in near if tuple(labels[row][:depth].tolist()) == path)
             v = math.log(max(inside / sum(weight.values()), 1e-3))
-            n, b, lead, a = level.new, level.known[:7], level.known[7:10], level.known[10:]
+            n, b, lead, a = level.new, level.known[:9], level.known[9:12], level.known[12:]
             p_new = 1 / (1 + math.exp(-(n[0] + n[1] * z + n[2] * top + n[3] * g + n[4] * v)))
             utility = {}
             for child, value in share.items():
@@ -100,6 +101,13 @@ def slow_probabilities(vectors, labels, query, calibration):
                 utility[child] = (b[0] + b[1] * z + b[2] * v) * math.log(max(value, 1e-3))
                 utility[child] += (b[3] + b[4] * z + b[5] * v) * value
                 utility[child] += b[6] * (nearest - best) / level.stands_out[1]
+                deepest = {}
+                for row in voters:
+                    if tuple(labels[row][: depth + 1].tolist()) == child:
+                        own = tuple(labels[row].tolist())
+                        deepest[own] = deepest.get(own, 0.0) + weight[row] / total
+                most = max(deepest.values())
+                utility[child] += b[7] * most + b[8] * math.log(max(most, 1e-3))
             utility[max(share, key=share.get)] += lead[0] + lead[1] * top + lead[2] * v
             if len(votes) < len(children):
                 utility["another"] = a[0] + a[1] * z + a[2] * top + a[3] * v
@@ -256,6 +264,25 @@ def test_probabilities_come_true():
             some = (claimed >= low) & (claimed < high)
             if some.sum() > 100:
                 assert abs(came_true[some].mean() - claimed[some].mean()) < 0.13
+
+
+def test_promises_about_coarse_classes_hold_for_new_fine_ones():
+    """One query in ten is of a class that the index lacks; its coarser classes are harder to find."""
+    vectors, labels = world(3, images=5000, unknown=0, noise=1.0)
+    _, fine = np.unique(labels, axis=0, return_inverse=True)
+    index = (np.arange(5000) % 2 == 0) & ~np.isin(fine, [4, 13, 22])
+    queries = np.arange(5000) % 2 == 1
+    found = calibrate(vectors[index], labels[index], [str(row) for row in np.flatnonzero(index)])
+    assert found is not None
+    tree = NodeTree.from_labels(labels[index])
+    near = neighbours_of(vectors[index], vectors[queries])
+    paths = descend(tree, found, near, np.full(int(queries.sum()), ROOT))
+    for level in (1, 2, 3):
+        claimed = np.array([steps[level].probability for steps in paths])
+        named = np.array([labels[index][tree.example[steps[level].node]] for steps in paths])
+        right = (named[:, :level] == labels[queries][:, :level]).all(axis=1)
+        assert abs(claimed.mean() - right.mean()) < 0.03
+        assert expected_calibration_error(claimed, right) < 0.05
 
 
 STEPS = (

@@ -5,14 +5,15 @@ and another known child. Each level has its own parameters:
 
     p(new)                =  1 / (1 + exp(-(n0 + n1 z + n2 log m + n3 g + n4 v)))
     p(child c | known)    ~  exp( (b0 + b1 z + b2 v) log share_c + (b3 + b4 z + b5 v) share_c + b6 d_c
-                                  + [c leads] (l0 + l1 log m + l2 v) )
+                                  + b7 h_c + b8 log h_c + [c leads] (l0 + l1 log m + l2 v) )
     p(another | known)    ~  exp( a0 + a1 z + a2 log m + a3 v )
 
 where ``m`` is the largest share, ``z`` the similarity of the nearest vote and ``g`` how far it stands out of
 the last neighbour, both standardised, and ``d_c`` how much less similar the nearest vote for c is than the
-nearest of all, over the standard deviation of g. The child with the largest share leads. ``v`` is the log of
-the share of all votes that the branch got itself: where neighbours are of one mind about the branch, they are
-to be trusted more within it.
+nearest of all, over the standard deviation of g. ``h_c`` is the largest share that one deepest class within c
+has: neighbours that agree on more than was asked are to be trusted more. The child with the largest share
+leads. ``v`` is the log of the share of all votes that the branch got itself: where neighbours are of one mind
+about the branch, they are to be trusted more within it.
 
 The probability of a node is the product of the choices that lead to it. So it falls from parent to child, and
 the children of a node sum to at most the node's own: the rest is another child or new. Without data the
@@ -36,7 +37,7 @@ __all__ = ["KNOWN_PRIOR", "NEW_SHARE", "Calibration", "LevelCalibration", "known
 NEW_SHARE = 0.1
 """Of the images to be identified, those expected to be of a finest class that the index lacks; of those, the
 same share is expected to be of a new class at the level above, and so on."""
-KNOWN_PRIOR = np.array([1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -3, 0, 0, 0])
+KNOWN_PRIOR = np.array([1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -3, 0, 0, 0])
 NEW_PARAMETERS = 5
 _LEAST_SHARE = 1e-3
 # Below this many images the probabilities are little more than shares of votes.
@@ -55,7 +56,7 @@ class LevelCalibration(Record):
     """The parameters of one level.
 
     Attributes:
-        known: ``b0 .. b6, l0 .. l2, a0 .. a3``.
+        known: ``b0 .. b8, l0 .. l2, a0 .. a3``.
         new: ``n0 .. n4``.
         nearest: mean and standard deviation of the nearest vote's similarity.
         stands_out: the same of its distance from the last neighbour.
@@ -158,9 +159,11 @@ def known_choice(
         features[:, 1:, first + 1] = values * z[:, None]
         features[:, 1:, first + 2] = values * agreed[:, None]
     features[:, 1:, 6] = votes.behind / scale
+    features[:, 1:, 7] = votes.deepest
+    features[:, 1:, 8] = np.log(np.clip(votes.deepest, _LEAST_SHARE, 1)) * votes.there
     leader = 1 + votes.share.argmax(axis=1)
-    features[np.arange(pairs), leader, 7:10] = np.stack([np.ones(pairs), _largest(votes), agreed], axis=1)
-    features[:, 0, 10:] = np.stack([np.ones(pairs), z, _largest(votes), agreed], axis=1)
+    features[np.arange(pairs), leader, 9:12] = np.stack([np.ones(pairs), _largest(votes), agreed], axis=1)
+    features[:, 0, 12:] = np.stack([np.ones(pairs), z, _largest(votes), agreed], axis=1)
     another = votes.there.sum(axis=1) < children
     nobody = ~votes.voted  # then nothing matters, but one alternative must be there
     return features, np.concatenate([(another | nobody)[:, None], votes.there], axis=1)

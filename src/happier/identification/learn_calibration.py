@@ -1,7 +1,7 @@
 """Learning a calibration from the index itself: images and whole classes are left out in turn.
 
 the image itself        what its neighbours' votes are worth; a classmate that might have been takes its place
-its class, at each level    what an image of a new class looks like
+its class, at each level    what an image of a new class looks like, and how its coarser classes are found
 """
 
 from __future__ import annotations
@@ -88,22 +88,19 @@ def _shuffled(ids: Sequence[str]) -> IntArray:
 
 @dataclass(frozen=True)
 class _Examples:
-    """Votes at the true parent of images that are of a known child, or of none."""
+    """Votes at the true parents of images.
 
+    Attributes:
+        queries: numbers of the images.
+        votes: in the parents.
+        chosen: the alternative of `known_choice` that is true; 0 where the class was left out.
+        children: how many children each parent has.
+    """
+
+    queries: IntArray
     votes: BranchVotes
     chosen: IntArray
     children: IntArray
-
-    def take(self, rows: Mask) -> _Examples:
-        votes = BranchVotes(
-            self.votes.child[rows],
-            self.votes.share[rows],
-            self.votes.behind[rows],
-            self.votes.of_all[rows],
-            self.votes.nearest[rows],
-            self.votes.stands_out[rows],
-        )
-        return _Examples(votes, self.chosen[rows], self.children[rows])
 
 
 class _LeftOut:
@@ -116,7 +113,7 @@ class _LeftOut:
         self.sizes = np.bincount(
             tree.nodes[tree.nodes != UNKNOWN].ravel(), minlength=len(tree.parent)
         )  # images of each node
-        self.deepest = tree.nodes[np.arange(len(tree.nodes)), tree.known_depth]
+        self.deepest = tree.deepest
         self.by_class = np.lexsort((rank, self.deepest))
         self.first_of = np.searchsorted(self.deepest[self.by_class], np.arange(len(tree.parent) + 1))
         # Images that nobody of their class is left for.
@@ -183,30 +180,49 @@ class _LeftOut:
     def fit(
         self, sets: list[Neighbours], queries: IntArray, temperature: float
     ) -> tuple[list[LevelCalibration], float]:
-        """The parameters of each level, and how unlikely they find what was left out."""
+        """The parameters of each level, and how unlikely they find what was left out.
+
+        A level is learnt from images whose likeliest path has led to their true parent, because that is where
+        it will be asked.
+        """
         levels, cost = [], 0.0
+        paths = [queries] * len(sets)
         for level in range(1, self.tree.depth + 1):
-            found, own = self._fit_level(sets, queries, level, temperature)
+            examples = {
+                way: self._examples(sets[way], paths[way], level, temperature, way=way)
+                for way in (0, *range(level, len(sets)))
+            }
+            found, own = self._fit_level(examples, level)
             levels.append(found)
             cost += own
+            for way, some in examples.items():
+                given, _ = found.probabilities(some.votes, some.children)
+                paths[way] = some.queries[1 + given.argmax(axis=1) == some.chosen]
         return levels, cost
 
-    def _fit_level(
-        self, sets: list[Neighbours], queries: IntArray, level: int, temperature: float
-    ) -> tuple[LevelCalibration, float]:
-        queries = queries[self.tree.nodes[self.chosen[queries], level] != UNKNOWN]
-        known, new = (
-            self._examples(sets[way], queries, level, temperature, known=way == 0) for way in (0, level)
+    def _fit_level(self, examples: dict[int, _Examples], level: int) -> tuple[LevelCalibration, float]:
+        new = examples[level]
+        # An image of a new finer class is of a known one here, but has no classmates to be found by.
+        ways = [way for way in examples if way != level]
+        known = [examples[way] for way in ways]
+        nearest = _scale(np.concatenate([one.votes.nearest for one in examples.values()]))
+        stands_out = _scale(np.concatenate([one.votes.stands_out for one in examples.values()]))
+        shares = _way_shares(self.tree.depth)
+        weights = np.repeat([shares[way] / shares[0] for way in ways], [len(one.chosen) for one in known])
+        features, available = _stacked(
+            [
+                known_choice(one.votes, one.children, standardised(one.votes.nearest, nearest), stands_out[1])
+                for one in known
+            ]
         )
-        nearest = _scale(np.concatenate([known.votes.nearest, new.votes.nearest]))
-        stands_out = _scale(np.concatenate([known.votes.stands_out, new.votes.stands_out]))
-        features, available = known_choice(
-            known.votes, known.children, standardised(known.votes.nearest, nearest), stands_out[1]
-        )
-        images = len(known.chosen)
         choice, cost = fit_choice(
-            features, available, known.chosen, weights=np.ones(images), prior=KNOWN_PRIOR
+            features,
+            available,
+            np.concatenate([one.chosen for one in known]),
+            weights=weights,
+            prior=KNOWN_PRIOR,
         )
+        cost /= max(1.0, float(weights.sum()))
         features, available = _stacked(
             [
                 new_choice(
@@ -214,38 +230,62 @@ class _LeftOut:
                     standardised(one.votes.nearest, nearest),
                     standardised(one.votes.stands_out, stands_out),
                 )
-                for one in (known, new)
+                for one in (*known, new)
             ]
         )
-        is_new = np.repeat([0, 1], [images, len(new.chosen)])
-        share = NEW_SHARE ** (self.tree.depth - level + 1)
+        is_new = np.repeat([0, 1], [len(weights), len(new.chosen)])
+        weights = np.append(weights, np.full(len(new.chosen), shares[level] / shares[0]))
         prior = np.zeros(NEW_PARAMETERS)
-        prior[0] = np.log(share / (1 - share))
-        weights = np.where(is_new == 1, share, 1 - share)
+        prior[0] = np.log(shares[level] / sum(shares[way] for way in ways))
         news, own = fit_choice(features, available, is_new, weights=weights, prior=prior)
         found = LevelCalibration(
             known=choice.tolist(),
             new=news.tolist(),
             nearest=nearest,
             stands_out=stands_out,
-            images=images,
+            images=len(examples[0].chosen),
             new_images=len(new.chosen),
         )
-        return found, cost / max(1, images) + own / max(1.0, float(weights.sum()))
+        return found, cost + own / max(1.0, float(weights.sum()))
 
     def _examples(
-        self, neighbours: Neighbours, queries: IntArray, level: int, temperature: float, *, known: bool
+        self, neighbours: Neighbours, queries: IntArray, level: int, temperature: float, *, way: int
     ) -> _Examples:
-        """Votes at the images' true parents, where somebody votes: of known children, or of none."""
+        """Votes at the images' true parents, where somebody votes.
+
+        Args:
+            neighbours: of all images, in one way to leave out.
+            queries: numbers of the images to look at.
+            level: of the children.
+            temperature: of the votes.
+            way: 0 where the image itself was left out, else the level of the class that was.
+        """
         tree, images = self.tree, self.chosen[queries]
-        near = neighbours.take(queries)
-        parent, true = tree.nodes[images, level - 1], tree.nodes[images, level]
+        true = tree.nodes[images, level]
+        usable = true != UNKNOWN
+        if way == 0:
+            # An image that is alone shows how its coarser classes are found, if those have others.
+            usable &= ~(self.alone[images] & (self.sizes[true] == 1))
+        elif way > level:
+            hidden = tree.nodes[images, way]
+            usable &= (hidden != UNKNOWN) & (self.sizes[hidden] < self.sizes[true])
+        queries, images, true = queries[usable], images[usable], true[usable]
+        near, parent = neighbours.take(queries), tree.nodes[images, level - 1]
         votes = branch_votes(tree, near, vote_weights(near, temperature), parent)
         hit = votes.child == true[:, None]
         chosen = np.where(hit.any(axis=1), 1 + hit.argmax(axis=1), 0)  # as in `known_choice`
-        found = _Examples(votes, chosen, tree.children[parent])
-        # An image that is alone shows how its coarser classes are found, if those have others.
-        return found.take(votes.voted & ~(known & self.alone[images] & (self.sizes[true] == 1)))
+        voted = votes.voted
+        return _Examples(queries[voted], votes.take(voted), chosen[voted], tree.children[parent][voted])
+
+
+def _way_shares(depth: int) -> FloatArray:
+    """Of the images to be identified, the share that each way to leave out stands for ``[1 + depth]``.
+
+    >>> _way_shares(3).round(3).tolist()
+    [0.9, 0.001, 0.009, 0.09]
+    """
+    new = NEW_SHARE ** np.arange(depth, 0, -1)  # at each level, and so below it
+    return np.array([1 - new[-1], *np.diff(new, prepend=0.0)])
 
 
 def _stacked(parts: list[tuple[FloatArray, Mask]]) -> tuple[FloatArray, Mask]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -71,6 +72,11 @@ class NodeTree:
     def known_depth(self) -> IntArray:
         """How many levels of each row are known ``[N]``."""
         return np.asarray((self.nodes != UNKNOWN).sum(axis=1) - 1, dtype=np.int64)
+
+    @cached_property
+    def deepest(self) -> IntArray:
+        """The deepest known node of each row ``[N]``."""
+        return np.asarray(self.nodes[np.arange(len(self.nodes)), self.known_depth])
 
     def path(self, node: int) -> tuple[int, ...]:
         """The nodes from below the root down to this one."""

@@ -85,6 +85,7 @@ class BranchVotes:
         share: of all votes, those that the child has ``[P, C]``; 0 behind them.
         behind: how much less similar the nearest neighbour of the child is than the nearest of all children
             ``[P, C]``; 0 behind them.
+        deepest: the largest share that one deepest class within the child has ``[P, C]``; 0 behind them.
         of_all: of the votes of all neighbours, those within the branch ``[P]``; 0 where none is.
         nearest: similarity of the nearest neighbour that votes ``[P]``; -inf where none does.
         stands_out: how far that is above the best similarity beyond the neighbours, or the least among them
@@ -94,6 +95,7 @@ class BranchVotes:
     child: IntArray
     share: FloatArray
     behind: FloatArray
+    deepest: FloatArray
     of_all: FloatArray
     nearest: FloatArray
     stands_out: FloatArray
@@ -102,6 +104,11 @@ class BranchVotes:
     def there(self) -> npt.NDArray[np.bool_]:
         """Where a child is ``[P, C]``."""
         return np.asarray(self.child != UNKNOWN)
+
+    def take(self, rows: npt.NDArray[np.bool_]) -> BranchVotes:
+        """The votes of these pairs."""
+        figures = self.share, self.behind, self.deepest, self.of_all, self.nearest, self.stands_out
+        return BranchVotes(self.child[rows], *(column[rows] for column in figures))
 
     @property
     def voted(self) -> npt.NDArray[np.bool_]:
@@ -128,8 +135,13 @@ def branch_votes(
     same = (child[:, :, None] == child[:, None, :]) & votes[:, :, None]  # pair, neighbour, neighbour
     mass = np.where(same, weights[:, None, :], 0.0).sum(axis=2)
     total = np.where(votes, weights, 0.0).sum(axis=1, keepdims=True)
+    own = np.where(votes, tree.deepest[neighbours.rows], UNKNOWN)
+    alike = (own[:, :, None] == own[:, None, :]) & same
+    own_mass = np.where(alike, weights[:, None, :], 0.0).sum(axis=2)  # of the neighbour's deepest class
+    most = np.where(same, own_mass[:, None, :], 0.0).max(axis=2, initial=0.0)
     first = votes & ~np.tril(same, k=-1).any(axis=2)
     share = np.divide(mass, total, out=np.zeros_like(mass), where=first & (total > 0))
+    deepest = np.divide(most, total, out=np.zeros_like(mass), where=first & (total > 0))
     front = np.argsort(~first, axis=1, kind="stable")[:, : max(1, int(first.sum(axis=1).max(initial=0)))]
     nearest = np.where(votes, neighbours.scores, -np.inf).max(axis=1)
     behind = np.subtract(nearest[:, None], neighbours.scores, out=np.zeros_like(mass), where=first)
@@ -144,6 +156,7 @@ def branch_votes(
         np.take_along_axis(child, front, axis=1),
         np.take_along_axis(share, front, axis=1),
         np.take_along_axis(behind, front, axis=1),
+        np.take_along_axis(deepest, front, axis=1),
         of_all,
         nearest,
         apart,
