@@ -40,7 +40,7 @@ def test_compiled_kernels_spill_nothing(gpu):
     """Each line of the script is one kernel: bytes spilt, bytes of shared memory."""
     pytest.importorskip("triton")
     lines = run("triton_compiled.py", gpu, interpret=False).splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 8
     for line in lines:
         spilt, shared = map(int, re.fullmatch(r"\S+ \S+ spilt (\d+) shared (\d+)", line).groups())
         assert spilt == 0, line

@@ -24,8 +24,9 @@ TARGETS = {
 }
 INTEGERS = {"levels": "*i32", "counts": "*i32", "items": "i32"}
 NUMBERS = ("coldness", "sharpness", "rho", "delta", "start", "offset", "gamma", "nu", "mu")
-# The three objectives with the step, of which the first has the most to do.
+# The three objectives with the step, of which the first has the most to do; H-AP with a sigmoid.
 CASES = [{"KIND": kind, "STEP": True, "HRANK": True, "CUTS": 5 * (kind == 2)} for kind in range(3)]
+CASES += [{"KIND": 0, "STEP": False, "HRANK": False, "CUTS": 0}]
 
 
 def compiled(kernel, case, target):
