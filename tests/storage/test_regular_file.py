@@ -32,6 +32,8 @@ def test_refuses_what_is_too_large(tmp_path):
     (tmp_path / "a").write_bytes(bytes(11))
     with pytest.raises(OSError, match="larger than 10 bytes"):
         read_regular(tmp_path / "a", largest=10)
+    with pytest.raises(OSError, match="larger than 10 bytes"):
+        open_regular(tmp_path / "a", largest=10)
     # Its size is said to be 0.
     with pytest.raises(OSError, match="larger than 10 bytes"):
         read_regular("/proc/self/status", largest=10)
