@@ -139,12 +139,24 @@ def partial(
 def hierarchy_gain(
     workers: Workers = 2,
     runs: Runs = RUNS,
-    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Seeds. [default: 0, 1, 2]")] = None,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Seeds. [default: 0, 1]")] = None,
 ) -> None:
     """Compare HAPPIER with a fine-only loss on emoji whose tree or images are changed."""
     from experiments.hierarchy_gain import SEEDS, measure_hierarchy_gain
 
     measure_hierarchy_gain(seeds=seeds or SEEDS, workers=workers, runs=runs)
+
+
+@app.command()
+def identify(
+    sets: Annotated[list[str], typer.Option("--set", help="emoji, wesnoth, glyphs, cifar10.")],
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Draws. [default: 200 to 209]")] = None,
+) -> None:
+    """Name images of real sets with every method, and print how good the names and probabilities are."""
+    from experiments.identification import SEEDS, identification_report
+
+    for name in sets:
+        print(identification_report(name, seeds or SEEDS), flush=True)
 
 
 @app.command()

@@ -322,24 +322,38 @@ def _feature_array(set_name: str, runs: Path) -> Path:
 
 
 def _features(set_name: str) -> Float32Array:
+    entry = read_protocol()["sets"][set_name]
+    manifest = _manifest(set_name, held_out=False)
+    model = entry.get("model", "efficientnet_lite0")
+    return backbone_features(manifest, Manifest.read(manifest), side=max(entry["size"], 128), model=model)
+
+
+def backbone_features(
+    path: Path, rows: Manifest, *, side: int, model: str = "efficientnet_lite0"
+) -> Float32Array:
+    """Features of a frozen network of some rows of a manifest; those computed before are read.
+
+    Args:
+        path: of the manifest.
+        rows: of it.
+        side: of the images, in pixels.
+        model: the network.
+    """
     from happier.encoder.features import FeatureStore
     from happier.training.compose import compose, quoted
     from happier.training.setup import build_encoder, build_fabric
 
-    entry = read_protocol()["sets"][set_name]
-    manifest = _manifest(set_name, held_out=False)
     config = compose(
         [
             "recipe=folder_head",
-            f"model={entry.get('model', 'efficientnet_lite0')}",
+            f"model={model}",
             "model.train=head",
             "transform=small",
-            f"transform.size={max(entry['size'], 128)}",
+            f"transform.size={side}",
             "transform.normalize=backbone",
-            f"data.manifest={quoted(manifest)}",
+            f"data.manifest={quoted(path)}",
         ]
     )
-    rows = Manifest.read(manifest)
     return FeatureStore.open_or_compute(build_encoder(config, rows, build_fabric(config)), rows).vectors
 
 
