@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -32,7 +33,13 @@ from happier.identification.tree import ROOT, NodeTree
 from happier.identification.votes import Neighbours
 from happier.taxonomy import UNKNOWN, as_labels, path_codes
 
-__all__ = ["IdentificationFigures", "MethodFigures", "OpenSplit", "measure_identification"]
+__all__ = [
+    "IdentificationFigures",
+    "IdentificationTrial",
+    "MethodFigures",
+    "OpenSplit",
+    "measure_identification",
+]
 
 NEAREST = "nearest neighbour"
 SURE = 0.9
@@ -162,37 +169,7 @@ def measure_identification(
     Raises:
         InputError: no queries, or an index with nothing to tell apart.
     """
-    experiment = _Experiment(vectors, labels, split, ids)
-    tree, nearest = experiment.down_the_tree(), experiment.nearest()
-    claims = [tree, experiment.without_the_tree(), nearest, experiment.majority(), experiment.softmax()]
-    first = tree.answers(sure)
-    known = tree.truth[:, -1] != UNKNOWN
-    new = tree.truth[:, -1] == _NOT_INDEXED
-    methods = tuple(
-        MethodFigures(
-            one.name,
-            one.accuracy(),
-            one.calibration_errors(),
-            one.answers(sure if one.probable else -np.inf),
-            one.depth_at(RIGHT),
-            one.at_depth(first.depth),
-            auroc(-one.finest_confidence()[known], new[known]),
-        )
-        for one in claims
-        if one is not None
-    )
-    return IdentificationFigures(
-        tuple(level_names),
-        len(split.index),
-        len(split.queries),
-        float(new[known].mean()) if known.any() else 0.0,
-        sure,
-        methods,
-        tuple(COVERAGE.tolist()),
-        _curves(tree),
-        _curves(nearest),
-        experiment.calibration.rough,
-    )
+    return IdentificationTrial(vectors, labels, split, ids).figures(level_names, sure)
 
 
 def _curves(claims: Claims) -> tuple[tuple[float, ...], ...]:
@@ -202,8 +179,15 @@ def _curves(claims: Claims) -> tuple[tuple[float, ...], ...]:
     )
 
 
-class _Experiment:
-    """The index and the queries, and what each method claims."""
+class IdentificationTrial:
+    """The index and the queries of one split, and what each method claims.
+
+    Args:
+        vectors, labels, split, ids: see `measure_identification`.
+
+    Raises:
+        InputError: see `measure_identification`.
+    """
 
     def __init__(self, vectors: Float32Array, labels: IntArray, split: OpenSplit, ids: Sequence[str]) -> None:
         if not len(split.queries) or len(split.index) < 2:
@@ -232,7 +216,42 @@ class _Experiment:
             truth[:, level] = node[column[split.queries]]
         return truth
 
+    def figures(self, level_names: Sequence[str], sure: float = SURE) -> IdentificationFigures:
+        """The figures of all methods; see `measure_identification`."""
+        tree, nearest = self.down_the_tree, self.nearest()
+        claims = [tree, self.without_the_tree(), nearest, self.majority(), self.softmax()]
+        first = tree.answers(sure)
+        known = tree.truth[:, -1] != UNKNOWN
+        new = tree.truth[:, -1] == _NOT_INDEXED
+        methods = tuple(
+            MethodFigures(
+                one.name,
+                one.accuracy(),
+                one.calibration_errors(),
+                one.answers(sure if one.probable else -np.inf),
+                one.depth_at(RIGHT),
+                one.at_depth(first.depth),
+                auroc(-one.finest_confidence()[known], new[known]),
+            )
+            for one in claims
+            if one is not None
+        )
+        return IdentificationFigures(
+            tuple(level_names),
+            len(self.index),
+            len(self.queries),
+            float(new[known].mean()) if known.any() else 0.0,
+            sure,
+            methods,
+            tuple(COVERAGE.tolist()),
+            _curves(tree),
+            _curves(nearest),
+            self.calibration.rough,
+        )
+
+    @cached_property
     def down_the_tree(self) -> Claims:
+        """What `happier identify` says."""
         paths = descend(self.tree, self.calibration, self.neighbours, np.full(len(self.queries), ROOT))
         nodes = np.full(self.truth.shape, UNKNOWN, dtype=np.int64)
         confidence = np.zeros(self.truth.shape)
@@ -242,6 +261,7 @@ class _Experiment:
         return Claims("down the tree", nodes, confidence, self.truth, levelled=True)
 
     def without_the_tree(self) -> Claims | None:
+        """The same with the finest classes as one flat list; None where there is one class."""
         flat = self.tree.nodes[:, -1:]
         calibration = calibrate(self.index, flat, self.ids)
         if calibration is None:
@@ -255,11 +275,13 @@ class _Experiment:
         return self._leaf_claims("without the tree", leaves, sure)
 
     def nearest(self) -> Claims:
+        """The class of the nearest image."""
         nodes = self.tree.nodes[self.neighbours.rows[:, 0], 1:]
         confidence = np.repeat(self.neighbours.scores[:, :1], nodes.shape[1], axis=1)
         return Claims(NEAREST, nodes, confidence, self.truth, probable=False)
 
     def majority(self) -> Claims:
+        """The most frequent class of the ten nearest."""
         leaves, shares = [], []
         for row in self.neighbours.rows[:, :_MAJORITY]:
             found = self.tree.nodes[row[row >= 0], -1].tolist()
@@ -269,6 +291,7 @@ class _Experiment:
         return self._leaf_claims(f"majority of {_MAJORITY}", np.array(leaves), np.array(shares))
 
     def softmax(self) -> Claims | None:
+        """A linear classifier's; None where it would take too long, or there is one class."""
         leaf = self.tree.nodes[:, -1]
         rows = np.flatnonzero(leaf != UNKNOWN)
         classes, target = np.unique(leaf[rows], return_inverse=True)
