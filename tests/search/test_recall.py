@@ -38,7 +38,7 @@ def random_catalogue(count, dim, *, seed=0):
 
 def build(tmp_path, manifest, vectors, engine, **options):
     if engine == "milvus":
-        options["uri"] = str(tmp_path / "catalogue.db")
+        options.setdefault("uri", str(tmp_path / "catalogue.db"))
     return Index.build(
         tmp_path / "index", manifest, vectors, fingerprint=MODEL, engine=engine, options=options
     )
@@ -72,6 +72,7 @@ def no_scan(monkeypatch):
         ("hnsw", {"effort": 8, "build_effort": 16, "neighbours": 4}),
         ("ivfpq", {"probes": 1, "candidates": 1}),
         ("milvus", {}),
+        pytest.param("milvus server", {"effort": 10}, marks=pytest.mark.slow),
         ("pgvector", {"effort": 10}),
     ],
 )
@@ -82,8 +83,10 @@ def test_the_effort_is_raised_until_the_recall_is_reached(
         start = {**start, "uri": request.getfixturevalue("postgres").uri}
         # PostgreSQL would rather read a table as small as this from end to end.
         monkeypatch.setenv("PGOPTIONS", "-c enable_seqscan=off")
+    if engine == "milvus server":
+        start = {**start, "uri": request.getfixturevalue("milvus_server").uri}
     manifest, vectors = random_catalogue(3000, 32)
-    index = build(tmp_path, manifest, vectors, engine, recall=0.9, **start)
+    index = build(tmp_path, manifest, vectors, engine.removesuffix(" server"), recall=0.9, **start)
     recall = index.head.recall
     assert recall.kept
     assert recall.target == 0.9

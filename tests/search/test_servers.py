@@ -46,7 +46,7 @@ def directory(tmp_path):
     ("server", "op"),
     [
         *(("milvus-lite", op) for op in CHANGES),
-        ("milvus", "delete"),
+        *(("milvus", op) for op in ("add", "delete", "overwrite")),
         *(("postgres", op) for op in CHANGES),
     ],
     indirect=["server"],
