@@ -100,6 +100,7 @@ def method_table(draws: Sequence[Draw]) -> str:
     rows = []
     for of_method in zip(*(draw.figures.methods for draw in draws), strict=True):
         answers, equal = [one.answers for one in of_method], [one.at_depth for one in of_method]
+        answered = [one.right for one in answers if not np.isnan(one.right)]
         accuracy = np.mean([one.accuracy for one in of_method], axis=0)
         rows.append(
             (
@@ -107,7 +108,7 @@ def method_table(draws: Sequence[Draw]) -> str:
                 _numbers(100 * accuracy, 1),
                 _numbers(np.mean([one.calibration_error for one in of_method], axis=0), 3),
                 f"{fmean(one.depth for one in answers):.2f}",
-                f"{100 * np.nanmean([*(one.right for one in answers), np.nan]):.1f}",
+                f"{100 * fmean(answered):.1f}" if answered else "\u2013",
                 f"{fmean(one.depth_at_right for one in of_method):.2f}",
                 f"{fmean(one.wrong for one in equal):.2f}",
                 f"{100 * fmean(one.severe for one in equal):.1f}",
