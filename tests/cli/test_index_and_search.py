@@ -77,6 +77,16 @@ def test_index_search_add_and_unindex(place, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["squares.index"]
 
 
+def test_nothing_to_add_still_removes_what_a_killed_command_left(place, tmp_path):
+    target, words = tmp_path / "index", (place / "model", place / "all.parquet", "-o", tmp_path / "index")
+    run("index", *words)
+    before = sorted(path.name for path in target.iterdir())
+    (target / "items-0.parquet").write_bytes(b"of the state before, when the kill came after the commit")
+    outcome = json.loads(run("index", *words, "--add", "--json"))
+    assert (outcome["images"], outcome["added"]) == (24, 0)
+    assert sorted(path.name for path in target.iterdir()) == before
+
+
 def test_an_index_refuses_another_model(place, tmp_path):
     target = tmp_path / "index"
     run("index", place / "model", place / "all.parquet", "-o", target, "--split", "test")

@@ -90,15 +90,16 @@ def extend_index(
         ImageError: an image cannot be read; the index stays as it was.
         SearchError: another model, or other levels.
     """
-    index = Index.open(directory)
+    index, store = Index.open(directory), IndexStore(directory)
     index.check_model(encoder.fingerprint)
-    remove_leftovers(IndexStore(directory).directory)
+    remove_leftovers(store.directory)
     known = set(index.ids)
     new = [row for row, one in enumerate(manifest.ids()) if str(one) not in known]
     if not new:
+        store.clean_up()
         return index, 0
     part = manifest.take(new)
-    with scratch_folder(IndexStore(directory).directory) as scratch:
+    with scratch_folder(store.directory) as scratch:
         embedded = encoder.embed_manifest(
             part, scratch / "embeddings", batch_size=batch_size, workers=workers, progress=progress
         )

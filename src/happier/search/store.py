@@ -204,6 +204,15 @@ class IndexStore:
                         self.directory.rmdir()
                 raise
 
+    def clean_up(self) -> None:
+        """Remove what killed changes left, where a command has nothing else to change.
+
+        Raises:
+            SearchError: there is no index, or it cannot be written to.
+        """
+        with self.changing():
+            pass
+
     def _base(self, *, required: bool) -> IndexHead | None:
         try:
             return self.head()
