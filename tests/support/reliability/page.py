@@ -102,11 +102,12 @@ def _crash(results: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 Each command runs under a tracer that stops it before every system call that changes a file (write,
 rename, fsync, unlink, mkdir, truncate, ...) and records what is on the disk: what a kill at that
-moment would leave; for a write also with its first half done. Bytes in scratch folders, which nobody
+moment would leave; for a write also with its first half done. Bytes in scratch folders, which nothing
 reads, make no different state (in rows where all states were opened they do). As many of the different
 states as the second last column says are then opened, which must show the old content or the new; the
 command is run again, which must end as it would without a kill, and leave no additional files behind.
-Training need not show the old or the new state in between: the same command resumes, to the same weights.
+With pgvector the tables of a real PostgreSQL belong to the state, and every request to it is a moment to
+be killed at. Training need not show the old or the new state in between: the same command resumes, to the same weights.
 
 """
     columns = {
