@@ -5,6 +5,7 @@
     checkpoint/             last, previous, best
     model.safetensors       the best encoder so far, with model.json and a model card, README.md
     tensorboard/
+    logger.json             what the run is called in the programs of training.logger, to continue there
     evaluation/             summary.json, per_query.parquet, and the embeddings of the rows evaluated
     report/                 index.html, data.json, ...
 
@@ -60,6 +61,7 @@ class RunDirectory:
         self.settings_file: Final = self.path / SETTINGS_FILE
         self.model_card: Final = self.path / "README.md"
         self.tensorboard_folder: Final = self.path / "tensorboard"
+        self.logger_file: Final = self.path / "logger.json"
         self.evaluation_folder: Final = self.path / "evaluation"
         self.summary_file: Final = self.evaluation_folder / "summary.json"
         self.per_query_file: Final = self.evaluation_folder / "per_query.parquet"
@@ -95,7 +97,14 @@ class RunDirectory:
         Raises:
             OptionError: the path is such a file.
         """
-        files = (self.config_file, self.metrics_file, self.weights_file, self.settings_file, self.model_card)
+        files = (
+            self.config_file,
+            self.metrics_file,
+            self.weights_file,
+            self.settings_file,
+            self.model_card,
+            self.logger_file,
+        )
         target = path.resolve()
         if target in [file.resolve() for file in files] or any(
             target.is_relative_to(folder.resolve())

@@ -68,7 +68,7 @@ class RunLog:
         if self._writer is not None:
             self._writer.close()
         if self._logger is not None:
-            self._logger.close()
+            self._logger.close(failed=kind is not None)
 
     @property
     def size(self) -> int:

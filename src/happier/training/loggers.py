@@ -2,43 +2,67 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import os
+import secrets
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from happier.errors import TrainingError, first_line
+from happier.errors import HappierError, TrainingError, first_line
 from happier.extras import needs_extra
+from happier.storage.records import read_json, write_json
+
+if TYPE_CHECKING:
+    from happier.runs.run_directory import RunDirectory
 
 __all__ = ["LOGGERS", "FigureLogger"]
 
+log = logging.getLogger(__name__)
 
-def _csv(run: Path) -> Any:
+
+def _csv(run: RunDirectory, _known_as: str | None) -> Any:
     from lightning.pytorch.loggers import CSVLogger
 
     # A version for each start: Lightning would clear the file of an earlier one.
-    return CSVLogger(run, name="csv")
+    return CSVLogger(run.path, name="csv")
 
 
-def _wandb(run: Path) -> Any:
+def _wandb(run: RunDirectory, known_as: str | None) -> Any:
     import wandb  # noqa: F401 - Lightning's own message does not name our extra
     from lightning.pytorch.loggers import WandbLogger
 
-    return WandbLogger(name=run.name, id=run.name, save_dir=run, project="happier", resume="allow")
+    # An id of its own: two runs may have the same name.
+    own = known_as or secrets.token_hex(4)
+    return WandbLogger(name=run.path.name, id=own, save_dir=run.path, project="happier", resume="allow")
 
 
-def _mlflow(run: Path) -> Any:
+def _mlflow(run: RunDirectory, known_as: str | None) -> Any:
     import mlflow  # noqa: F401
     from lightning.pytorch.loggers import MLFlowLogger
 
-    return MLFlowLogger(experiment_name="happier", run_name=run.name, save_dir=str(run / "mlruns"))
+    server = os.environ.get("MLFLOW_TRACKING_URI")
+    return MLFlowLogger(
+        experiment_name="happier",
+        run_name=run.path.name,
+        run_id=known_as,
+        tracking_uri=server or f"sqlite:///{run.path.resolve() / 'mlflow.db'}",
+        artifact_location=None if server else (run.path.resolve() / "mlartifacts").as_uri(),
+    )
 
 
-LOGGERS: Final[Mapping[str, Callable[[Path], Any]]] = {"csv": _csv, "wandb": _wandb, "mlflow": _mlflow}
+LOGGERS: Final[Mapping[str, Callable[[RunDirectory, str | None], Any]]] = {
+    "csv": _csv,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+}
 
 
 class FigureLogger:
-    """One of `LOGGERS`, writing into, or under the name of, a run's directory.
+    """One of `LOGGERS`, writing into a run's directory or to a server under the run's name.
+
+    A run that is resumed continues what it began there. Training outlives its logger: where a server is lost,
+    a warning says so, once, and the figures are in the run's own files.
 
     Args:
         name: a key of `LOGGERS`.
@@ -50,28 +74,47 @@ class FigureLogger:
         TrainingError: it cannot be started: no account, no server.
     """
 
-    def __init__(self, name: str, run: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, run: RunDirectory, settings: Mapping[str, Any]) -> None:
         self._name = name
+        known = read_json(run.logger_file) if run.logger_file.exists() else {}
+        known_as = known.get(name) if isinstance(known, dict) else None
         try:
             with needs_extra("loggers"):
-                self._logger = LOGGERS[name](run)
-            self._logger.log_hyperparams({key: value for key, value in settings.items() if value is not None})
-        except (RuntimeError, ValueError, OSError) as error:
+                self._logger = LOGGERS[name](run, known_as)
+            if not known_as:
+                self._logger.log_hyperparams(
+                    {key: value for key, value in settings.items() if value is not None}
+                )
+        except HappierError:
+            raise
+        except Exception as error:
+            # The classes of their errors have no parent in common.
             raise TrainingError(
                 f"training.logger={name} cannot be started ({first_line(error)}); run without it"
             ) from error
+        if name != "csv" and not known_as:
+            write_json({**known, name: self._logger.version}, run.logger_file)
 
     def write(self, group: str, values: Mapping[str, float], step: int) -> None:
         """Write figures of a step; undefined ones are left out."""
         # MLflow and TensorBoard accept no "@" in names.
         found = {f"{group}/{name.replace('@', '_at_')}": value for name, value in values.items()}
-        self._logger.log_metrics({name: one for name, one in found.items() if math.isfinite(one)}, step)
-        self._logger.save()
+        finite = {name: value for name, value in found.items() if math.isfinite(value)}
+        self._try(lambda: (self._logger.log_metrics(finite, step), self._logger.save()))
 
-    def close(self) -> None:
+    def close(self, *, failed: bool = False) -> None:
         """Finish the run there."""
-        self._logger.finalize("success")
+        self._try(lambda: self._logger.finalize("failed" if failed else "success"))
         if self._name == "wandb":
-            import wandb
+            self._try(lambda: self._logger.experiment.finish(exit_code=int(failed)))
 
-            wandb.finish()
+    def _try(self, act: Callable[[], object]) -> None:
+        if self._logger is None:
+            return
+        try:
+            act()
+        except Exception as error:
+            if self._name == "csv":  # a full disk, which stops the run like every other file
+                raise
+            self._logger = None
+            log.warning("training.logger=%s is lost (%s); training goes on", self._name, first_line(error))

@@ -54,7 +54,7 @@ class Recorder:
         with self._disk_errors():
             logger = None
             if self._is_main and self._training.logger is not None:
-                logger = FigureLogger(self._training.logger, self._run.path, flatten(self._state.config))
+                logger = FigureLogger(self._training.logger, self._run, flatten(self._state.config))
             log = RunLog(
                 self._run if self._is_main else None,
                 position=self._state.position,
