@@ -67,7 +67,12 @@ def _explorer(page: Any, index: Path, against: Path, output: Path) -> list[Path]
         page.goto(f"{server.address}/?id={quote(query)}&id={quote(more)}&less={quote(less)}&k=12")
         page.wait_for_selector(".results .card:not(.skeleton)")
         page.wait_for_load_state("networkidle")
-        return [_shot(page, output / "explorer.webp")]
+        taken = [_shot(page, output / "explorer.webp")]
+        page.goto(f"{server.address}/?view=map&id={quote(query)}&k=12")
+        page.wait_for_selector(".map-list .card")
+        page.wait_for_load_state("networkidle")
+        page.evaluate("document.querySelector('.map-tools').scrollIntoView()")
+        return [*taken, _shot(page, output / "map.webp")]
 
 
 def _telling_query(index: Index) -> str:
@@ -90,7 +95,12 @@ def _shot(page: Any, path: Path) -> Path:
 
 def crop_for_first_page(folder: Path) -> None:
     """Leave out menus and margins, and compress: photographs and drawings need no lossless pixels."""
-    boxes = {"report-examples": (40, 175, 1140, 815), "report": (40, 150, 1140, 800), "explorer": None}
+    boxes = {
+        "report-examples": (40, 175, 1140, 815),
+        "report": (40, 150, 1140, 800),
+        "explorer": None,
+        "map": None,
+    }
     for name, box in boxes.items():
         with Image.open(folder / f"{name}.webp") as image:
             part = image.convert("RGB").crop(box)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 
 import numpy as np
@@ -214,6 +215,24 @@ def test_refusals_say_why(client, path, values, status):
     answer = client.get(path, params=values)
     assert answer.status_code == status
     assert answer.json()["detail"]
+
+
+def test_a_search_needs_no_code_that_the_page_does_not_name_at_once(client):
+    page = client.get("/").text
+    named = re.findall(r'modulepreload" href="static/([\w.]+)"', page)
+    assert len(named) == len(set(named)) > 10
+    assert {"app.js", "search.js", "dom.js"} <= set(named)
+    assert "map.js" not in named  # loaded when somebody opens the map
+    for name in named:
+        text = client.get(f"/static/{name}").text
+        assert set(re.findall(r'^import .* from "\./([\w.]+)"', text, re.MULTILINE)) <= set(named)
+
+
+def test_a_file_that_the_browser_has_is_not_sent_again(client):
+    first = client.get("/static/app.js")
+    again = client.get("/static/app.js", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/static/app.js", headers={"if-none-match": '"another"'}).content == first.content
 
 
 def test_the_page_and_its_parts_are_served(client):

@@ -7,15 +7,20 @@ export class Refused extends Error {
   }
 }
 
+// What comes from the server, or a readable error where it is gone.
+export async function reached(load) {
+  try {
+    return await load();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, "The server does not answer. Is `happier serve` still running?");
+  }
+}
+
 async function ask(path, options = {}, read = (answer) => answer.json()) {
   let answer;
   for (let attempt = 0; ; attempt++) {
-    try {
-      answer = await fetch(path, options);
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new Refused(0, "The server does not answer. Is `happier serve` still running?");
-    }
+    answer = await reached(() => fetch(path, options));
     // The server is busy: wait a little, then retry.
     if (answer.status !== 429 || attempt >= 3) break;
     await new Promise((resolve) => setTimeout(resolve, 400 * 2 ** attempt));

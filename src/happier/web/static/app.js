@@ -1,19 +1,22 @@
 // The page: reads the address and shows the view that it names.
 
 import * as api from "./api.js";
-import { showClass } from "./classes.js";
 import { byId, el } from "./dom.js";
 import { failure } from "./failure.js";
 import { listenToKeys } from "./keys.js";
-import { showMap } from "./map.js";
-import { showMistakes } from "./mistakes.js";
 import * as places from "./place.js";
 import { showSearch } from "./search.js";
-import { showSuspects } from "./suspects.js";
 import { mark, startTree } from "./tree.js";
 import { takeImages } from "./uploads.js";
 
-const VIEWS = { search: showSearch, mistakes: showMistakes, class: showClass, suspects: showSuspects, map: showMap };
+// The first result should not wait for the code of the other views.
+const VIEWS = {
+  search: () => showSearch,
+  mistakes: async () => (await import("./mistakes.js")).showMistakes,
+  class: async () => (await import("./classes.js")).showClass,
+  suspects: async () => (await import("./suspects.js")).showSuspects,
+  map: async () => (await import("./map.js")).showMap,
+};
 const main = byId("main");
 let info = null;
 let running = new AbortController();
@@ -34,7 +37,9 @@ async function show({ scroll = 0, back = false } = {}) {
   if (!back && scroll === 0) scrollTo(0, 0);
   if (moved && !back && document.activeElement?.closest("main, dialog")) main.focus({ preventScroll: true });
   try {
-    await places.drawing(() => VIEWS[place.view](main, place, { info, signal }));
+    const view = await api.reached(VIEWS[place.view]);
+    if (signal.aborted) return;
+    await places.drawing(() => view(main, place, { info, signal }));
   } catch (error) {
     if (error.name === "AbortError" || signal.aborted) return;
     main.replaceChildren(failure(error));

@@ -49,6 +49,6 @@ async function fillName(box, place, info, signal) {
     beside,
     el("ul", { class: "bars" }, bars.map(({ row }) => row)),
     found.rough ? el("p", { class: "hint" }, "Too few images to calibrate well: the probabilities are rough.") : "",
-    el("details", {}, el("summary", {}, `The ${found.neighbours.length} images that voted`),
+    el("details", {}, el("summary", {}, found.neighbours.length > SHOWN ? `The first ${SHOWN} of ${found.neighbours.length} images that voted` : "The images that voted"),
       el("div", { class: "grid" }, found.neighbours.slice(0, SHOWN).map((hit) => card(hit, { levels: info.levels, place })))));
 }

@@ -31,7 +31,11 @@ export async function mark(path) {
 }
 
 async function children(path) {
-  if (!known.has(path)) known.set(path, await api.tree(path));
+  if (!known.has(path)) {
+    const asked = api.tree(path);
+    known.set(path, asked); // at once: the tree is drawn again before the answer is there
+    asked.catch(() => known.delete(path));
+  }
   return known.get(path);
 }
 
