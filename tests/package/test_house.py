@@ -44,6 +44,13 @@ def test_a_long_function_is_found(tmp_path):
     assert long_functions(tmp_path.iterdir()) == {"long.py:f": LONGEST + 1}
 
 
+def test_folders_of_tests_mirror_those_of_the_source():
+    """Beside them: modules at the top and the package as a whole, the harness, and the studies."""
+    source = {path.name for path in (ROOT / "src" / "happier").iterdir() if (path / "__init__.py").exists()}
+    tests = {path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    assert source - {"conf"} == tests - {"package", "reliability", "experiments"}
+
+
 def test_more_than_eight_arguments_need_a_reason(tmp_path):
     """Ruff finds them; what is left is that an exception to its rule says why."""
     (tmp_path / "many.py").write_text("def f(a, b, c, d, e, f, g, h, i): ...\n")
