@@ -33,7 +33,7 @@ from happier.taxonomy import UNKNOWN
 __all__ = ["NEIGHBOURS", "calibrate"]
 
 NEIGHBOURS = 32
-TEMPERATURES = (0.01, 0.02, 0.04, 0.08, 0.16)
+TEMPERATURES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 MOST_IMAGES = 4096
 FEWEST_IMAGES = 512
 # The temperature is chosen on so many images.
