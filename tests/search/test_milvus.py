@@ -170,6 +170,21 @@ def test_a_collection_that_somebody_released_is_loaded_again(milvus_server, tmp_
 
 
 @pytest.mark.slow
+def test_a_search_waits_for_the_last_change_and_no_longer(milvus_server, tmp_path, the_server_searches):
+    server = milvus(milvus_server.uri)
+    times = [0]
+    for change in ("build", "add", "delete"):
+        server.change(change, tmp_path / "index")
+        index = Index.open(tmp_path / "index")
+        times.append(index.head.settings["written_at"])
+        query = images([50])[1]
+        hits = index.search(query, k=len(index))[0]  # a search right after the change sees all of it
+        assert sorted(hit.id for hit in hits) == sorted(index.ids)
+        index.close()
+    assert times == sorted(set(times))
+
+
+@pytest.mark.slow
 def test_a_server_that_restarts_in_the_middle(milvus_server, tmp_path, the_server_searches):
     """Killed, and started again with its data, while one client searches and another adds images."""
     directory = tmp_path / "index"

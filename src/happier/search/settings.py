@@ -62,9 +62,12 @@ class MilvusSettings(ServerSettings):
 
     Attributes:
         collection: its name.
+        written_at: time on the server's clock after the last change; a search that waits for it sees the
+            whole index. 0 where it is not known: then a search waits for the present.
     """
 
     collection: OurName
+    written_at: Annotated[int, Field(ge=0)] = 0
 
 
 class PgvectorSettings(ServerSettings):
