@@ -365,3 +365,6 @@ def test_commands(tmp_path):
         refused = run("apply", tmp_path / "m.parquet", corrections, "-o", same)
         assert isinstance(refused.exception, HappierError)
         assert "is what is read" in str(refused.exception)
+    missing = run("suspects", tmp_path / "nowhere")
+    assert "nothing at " in str(missing.exception)
+    assert "give an index, a run" in str(missing.exception)

@@ -51,9 +51,11 @@ def read_labelled_vectors(
 
     Raises:
         ManifestError: no manifest, or none of its images are there.
-        InputError: vectors that are not finite, or zero.
+        InputError: there is nothing, or vectors that are not finite, or zero.
     """
     path = Path(source)
+    if not path.exists():
+        raise InputError(f"nothing at {source}; give an index, a run, a directory of vectors or a .npy file")
     if IndexStore(path).exists():
         index = Index.open(path)
         found = LabelledVectors(np.asarray(index.vectors), index.items)
