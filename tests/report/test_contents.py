@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -72,6 +73,13 @@ def test_severity_adds_up_and_agrees_with_the_evaluation(data, results):
             assert shares[level][at_ten] == pytest.approx(result.summary[f"share@10/{name}"], abs=1e-5)
     # A model that knows the tree goes wrong nearby.
     assert sum(severity["first_mistake"][0][1:]) > sum(severity["first_mistake"][1][1:])
+
+
+def test_the_headline_asks_for_no_more_than_a_class_can_fill(data):
+    (depth,) = re.findall(r"Of the first (\d+) answers", data["headline"])
+    size, coarse = data["data"]["gallery"], data["data"]["classes"][0]
+    assert int(depth) == max(k for k in data["severity"]["ks"] if k <= size // coarse)
+    assert int(depth) < data["severity"]["ks"][-1]
 
 
 def test_names_are_measured_as_evaluate_does(data, world, command):

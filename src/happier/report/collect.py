@@ -189,8 +189,11 @@ def _title(runs: Sequence[Run], data: DataSet) -> str:
 
 def _headline(runs: Sequence[Run], data: DataSet, main: Metric, mistakes: Severity) -> str:
     """The headline: one or two sentences, and one more for further models."""
-    depth = mistakes.ks[-1]
-    near = [sum(levels[-1] for levels in shares[1:]) for shares in mistakes.shares]
+    # As deep as an average class of the coarsest level can fill: beyond it a perfect ranking must be wrong.
+    fillable = max(data.gallery // data.classes[0], mistakes.ks[0])
+    at = max(place for place, k in enumerate(mistakes.ks) if k <= fillable)
+    depth = mistakes.ks[at]
+    near = [sum(levels[at] for levels in shares[1:]) for shares in mistakes.shares]
     coarse = data.levels[0]
     among = f"{data.queries:,} queries of {data.classes[-1]:,} classes"
     if all(run.unseen_classes for run in runs):
