@@ -55,7 +55,8 @@ def main() -> None:
                 manifest = work / "split.parquet"
             else:
                 run, against, manifest = given.run, given.against, given.manifest
-            made += take_screenshots(run, against, manifest, work, given.output)
+            with_map = given.demo is not None
+            made += take_screenshots(run, against, manifest, work, given.output, with_map=with_map)
         if given.demo is not None:
             crop_for_first_page(given.output)
     for path in made:

@@ -41,8 +41,13 @@ def train_models(work: Path, *, epochs: int) -> tuple[Path, Path]:
     return work / "runs" / "happier", work / "runs" / "nsm"
 
 
-def take_screenshots(run: Path, against: Path, manifest: Path, work: Path, output: Path) -> list[Path]:
-    """Pictures of the report and of the explorer, for two runs on the test rows of a manifest."""
+def take_screenshots(
+    run: Path, against: Path, manifest: Path, work: Path, output: Path, *, with_map: bool = False
+) -> list[Path]:
+    """Pictures of the report and of the explorer, for two runs on the test rows of a manifest.
+
+    A map of a few drawn shapes would say nothing, so that it is taken of larger catalogues only.
+    """
     report = work / "report"
     happier("report", run, "--against", against, "--manifest", manifest, "-o", report, "--no-figures")
     indexes = [work / f"{model.name}.index" for model in (run, against)]
@@ -55,11 +60,11 @@ def take_screenshots(run: Path, against: Path, manifest: Path, work: Path, outpu
         taken.append(_shot(page, output / "report.webp"))
         page.evaluate("document.querySelector('#examples').scrollIntoView()")
         taken.append(_shot(page, output / "report-examples.webp"))
-        taken += _explorer(page, *indexes, output)
+        taken += _explorer(page, *indexes, output, with_map=with_map)
     return taken
 
 
-def _explorer(page: Any, index: Path, against: Path, output: Path) -> list[Path]:
+def _explorer(page: Any, index: Path, against: Path, output: Path, *, with_map: bool) -> list[Path]:
     opened = Index.open(index)
     query = _telling_query(opened)
     more, less = opened.search_id(query, k=6)[0].id, opened.search_id(query, k=6)[-1].id
@@ -68,6 +73,8 @@ def _explorer(page: Any, index: Path, against: Path, output: Path) -> list[Path]
         page.wait_for_selector(".results .card:not(.skeleton)")
         page.wait_for_load_state("networkidle")
         taken = [_shot(page, output / "explorer.webp")]
+        if not with_map:
+            return taken
         page.goto(f"{server.address}/?view=map&id={quote(query)}&k=12")
         page.wait_for_selector(".map-list .card")
         page.wait_for_load_state("networkidle")
@@ -99,7 +106,7 @@ def crop_for_first_page(folder: Path) -> None:
         "report-examples": (40, 175, 1140, 815),
         "report": (40, 150, 1140, 800),
         "explorer": None,
-        "map": None,
+        "map": (0, 0, 1180, 730),
     }
     for name, box in boxes.items():
         with Image.open(folder / f"{name}.webp") as image:
