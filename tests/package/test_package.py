@@ -38,6 +38,13 @@ def test_public_names_exist():
         happier.nothing  # noqa: B018
 
 
+def test_tab_lists_what_is_public_and_nothing_else():
+    import happier.data
+
+    assert set(dir(happier.data)) == set(happier.data.__all__)
+    assert set(dir(happier)) == {*happier.__all__, "data", "losses", "search", "torchmetrics", "__version__"}
+
+
 def test_metrics_and_losses_need_only_the_core():
     """They import with nothing but torch, numpy, numba and the small core dependencies."""
     extras = [
