@@ -3,7 +3,7 @@
 #
 # Images that share attributes rather than a place in a tree: each emoji has keywords (*face; grin; smile*),
 # and two images are the more relevant to each other the more keywords they share. The first call fetches the
-# images, as `happier data fetch emoji` does. In the repository: `python examples/emoji_by_keywords.py`.
+# images (`happier data fetch emoji --size 32`). In the repository: `python examples/emoji_by_keywords.py`.
 
 # %%
 import numpy as np
@@ -15,7 +15,7 @@ from happier.data import AttributeBatchSampler, Manifest, fetch, read_image
 from happier.losses import GradedHAPLoss
 
 torch.manual_seed(0)
-manifest = Manifest.read(fetch("emoji"))
+manifest = Manifest.read(fetch("emoji", size=32))
 has, keywords = manifest.attributes()  # [images, keywords]
 print(f"{len(has):,} images, {len(keywords):,} keywords, {has.sum(1).mean():.1f} to an image")
 

@@ -75,9 +75,9 @@ def test_the_loss_in_a_loop(tmp_path):
 @pytest.mark.slow
 def test_emoji_by_their_keywords(tmp_path):
     """Only where the images have been fetched: tests need no network."""
-    found = fetched_manifest("emoji")
+    found = fetched_manifest("emoji", size=32)
     if found is None or "attributes" not in Manifest.read(found).table:
-        pytest.skip("needs `happier data fetch emoji`")
+        pytest.skip("needs `happier data fetch emoji --size 32`")
     printed = run("emoji_by_keywords.py", tmp_path)
     losses = [numbers(line)[0] for line in printed.splitlines() if line.startswith("  epoch")]
     assert losses[-1] < losses[0]
