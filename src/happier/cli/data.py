@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from happier.cli import Commands, app
+from happier.cli.options import refuse_to_replace
 from happier.errors import OptionError
 from happier.extras import needs_extra
 from happier.progress import ProgressBar
@@ -117,7 +117,7 @@ def import_data(
     """
     from happier.data.importers import import_manifest
 
-    _refuse_to_replace(source, output)
+    refuse_to_replace(output, source)
     manifest = import_manifest(kind, source, levels=_names(levels), root=root)
     _show(manifest, manifest.write(output), as_json=as_json)
 
@@ -144,7 +144,7 @@ def split_data(
     if by_class:
         typer.echo("note: every split is by class; --by-class does nothing and will be removed", err=True)
     output = output or manifest.with_name(f"{manifest.stem}.split{manifest.suffix}")
-    _refuse_to_replace(manifest, output)
+    refuse_to_replace(output, manifest)
     result = split_by_class(Manifest.read(manifest), test=test, val=val, seed=seed)
     path = result.write(output)
     repeated = repeated_levels(result)
@@ -232,7 +232,7 @@ def draw_data(
     # Wide enough for its lines where the output is not a terminal.
     Console(width=None if sys.stdout.isatty() else 160).print(drawn)
     if html is not None:
-        _refuse_to_replace(manifest, html)
+        refuse_to_replace(html, manifest)
         typer.echo(f"wrote {write_taxonomy_page(table, html, name=table.name or manifest.stem)}")
 
 
@@ -285,7 +285,7 @@ def make_data_taxonomy(
         return
     if kind is None or output is None:
         raise OptionError("give --from KIND and -o NEW to make a taxonomy, or --compare OTHER to compare two")
-    _refuse_to_replace(manifest, output)
+    refuse_to_replace(output, manifest, source)
     options = TaxonomyOptions(_names(levels), _numbers(sizes), first_meaning)
     choices = output.with_name(f"{output.stem}.choices.csv")
     with ProgressBar("Embedding") as bar:
@@ -320,8 +320,11 @@ def find_data_suspects(
     Example: happier data suspects photos.index -o suspects.csv
     """
     from happier.curation.labelled_vectors import read_labelled_vectors
-    from happier.curation.suspects import find_suspects, write_suspects
+    from happier.curation.suspects import check_suspects_file, find_suspects, write_suspects
 
+    if output is not None:
+        refuse_to_replace(output, source, manifest)
+        check_suspects_file(output, source)
     with ProgressBar("Embedding") as bar:
         found = read_labelled_vectors(source, manifest=manifest, split=split, progress=bar)
     suspects = find_suspects(found, k=neighbours, most=labels)
@@ -354,8 +357,7 @@ def apply_data_corrections(
     from happier.curation.corrections import CorrectionsFile, apply_corrections
     from happier.data.manifest import Manifest
 
-    _refuse_to_replace(manifest, output)
-    _refuse_to_replace(corrections, output)
+    refuse_to_replace(output, manifest, corrections)
     done = apply_corrections(
         Manifest.read(manifest), CorrectionsFile(corrections).read(), new_classes=new_classes
     )
@@ -424,16 +426,6 @@ def _print_fixed(report: CheckReport, fixed: Path | None) -> None:
         typer.echo(f"    {report.manifest.table['path'].iloc[row]}")
     if len(report.left_out) > 10:
         typer.echo(f"    and {len(report.left_out) - 10} more")
-
-
-def _refuse_to_replace(source: Path, output: Path) -> None:
-    """Keep a command from overwriting its input.
-
-    Raises:
-        OptionError: both names refer to the same file.
-    """
-    if os.path.realpath(source) == os.path.realpath(output):
-        raise OptionError(f"{output} is what is read; choose another name for the result with -o")
 
 
 def _show(

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from happier.cli import app
-from happier.cli.options import Against, BatchSize, EvaluatedRun, EvaluatedSplit, ManifestOfRun
+from happier.cli.options import (
+    Against,
+    BatchSize,
+    EvaluatedRun,
+    EvaluatedSplit,
+    ManifestOfRun,
+    refuse_to_replace,
+)
 
 if TYPE_CHECKING:
     from happier.identification.experiment import IdentificationFigures
@@ -79,6 +86,7 @@ def evaluate(
     for source in sources:
         for output in filter(None, (json_file, per_query, latex)):
             RunDirectory(source).check_output(output)
+            refuse_to_replace(output, source, manifest)
     with ProgressBar("Embedding") as progress:
         runs = [
             read_run(source, manifest=manifest, split=split, batch_size=batch_size, progress=progress)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from happier.cli import app
-from happier.cli.options import BatchSize, EvaluatedSplit, ManifestOfRun
+from happier.cli.options import BatchSize, EvaluatedSplit, ManifestOfRun, refuse_to_replace
 
 
 @app.command(extra="train")
@@ -42,6 +42,7 @@ def export(
     from happier.runs.stored_evaluation import evaluate_run
 
     RunDirectory(run).check_output(path)
+    refuse_to_replace(path, run, manifest)
     if to != "onnx":
         if to not in EXPORTS:
             raise OptionError(f"--to must be one of onnx, {', '.join(EXPORTS)}, got {to!r}")

@@ -233,6 +233,19 @@ def _divided_classes(catalogue: _Catalogue) -> Iterator[Suspect]:
         yield Suspect("divided", 1, float(nearer.mean()), "", catalogue.paths[members[0]], "", evidence)
 
 
+def check_suspects_file(path: Path, source: Path) -> None:
+    """See that a table of suspects may be written here, before they are looked for.
+
+    Raises:
+        OptionError: neither CSV nor Parquet, or a file that the source may consist of.
+    """
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise OptionError(f"suspects are written as .csv or .parquet, got {path.name!r}")
+    inside = path.resolve().is_relative_to(source.resolve())
+    if inside and path.is_file() and path.suffix.lower() == ".parquet":
+        raise OptionError(f"{path} may be a file of {source}; choose another name for the result")
+
+
 def write_suspects(suspects: Sequence[Suspect], path: Path) -> None:
     """Write a table: CSV, or Parquet where the name ends so.
 

@@ -1,0 +1,40 @@
+"""No command writes its result over what it reads, or over a part of it."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from happier.data import Manifest
+from happier.search import Index
+
+
+@pytest.fixture
+def inputs(world, tmp_path):
+    """Copies of a manifest and vectors, and an index of them, which a command could destroy."""
+    manifest, vectors = tmp_path / "manifest.parquet", tmp_path / "vectors.npy"
+    shutil.copy(world / "manifest.parquet", manifest)
+    shutil.copy(world / "tree.npy", vectors)
+    rows = Manifest.read(manifest)
+    Index.build(tmp_path / "index", rows, np.load(vectors), fingerprint="f" * 32).close()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("data suspects vectors.npy --manifest manifest.parquet -o manifest.parquet", "is what is read"),
+        ("data suspects index -o suspects.xyz", "are written as .csv or .parquet, got 'suspects.xyz'"),
+        ("data suspects index -o index/items-1.parquet", "may be a file of index"),
+        ("data taxonomy manifest.parquet vectors.npy --from clusters -o vectors.npy", "is what is read"),
+        ("evaluate vectors.npy --manifest manifest.parquet --per-query manifest.parquet", "is what is read"),
+        ("evaluate vectors.npy --manifest manifest.parquet --json vectors.npy", "is what is read"),
+        ("export vectors.npy manifest.parquet --manifest manifest.parquet --to atlas", "is what is read"),
+    ],
+)
+def test_what_is_read_is_never_overwritten(command, inputs, monkeypatch, words, message):
+    monkeypatch.chdir(inputs)
+    before = {path: path.read_bytes() for path in inputs.rglob("*") if path.is_file()}
+    done = command(*words.split())
+    assert message in str(done.exception)
+    assert {path: path.read_bytes() for path in inputs.rglob("*") if path.is_file()} == before
