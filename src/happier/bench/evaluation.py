@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from happier.bench.measure import alternating_cpu_seconds, cpu_seconds, peak_mebibytes, wall_seconds
-from happier.errors import HappierError
+from happier.errors import HappierError, OptionError
 from happier.evaluation import evaluate, kernel_engine
 from happier.evaluation.options import EvaluationOptions
 from happier.evaluation.problem import RetrievalProblem
@@ -264,6 +263,8 @@ def measure_large(size: Size, items: int, queries: int, *, tell: Status) -> Iter
 
 def measure_on_disk(size: Size, items: int, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
     """A gallery on disk that is larger than the memory that the process may use, and the same in memory."""
+    if not sys.platform.startswith("linux"):
+        raise OptionError("a gallery on disk is measured on Linux only")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gallery.npy"
         tell(f"writing {items * DIM * 4 / 1e9:.1f} GB to {file}")
@@ -310,6 +311,8 @@ def _little_memory(mapped: Any, file: Path) -> Iterator[None]:
 
     Its pages are dropped again and again, as they would be by a system that has no room for them.
     """
+    import resource  # Unix only
+
     usual = resource.getrlimit(resource.RLIMIT_DATA)
     done = threading.Event()
     opened = os.open(file, os.O_RDONLY)
