@@ -2,14 +2,8 @@
 
 import ast
 import doctest
-import html
-import importlib
-import os
 import re
 import shlex
-import subprocess
-import sys
-import zlib
 from pathlib import Path
 
 import pytest
@@ -132,76 +126,3 @@ def test_relative_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         if not re.match(r"[a-z]+:", link):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The built site; a warning, a dead link or anchor fails the build."""
-    place = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
-        [Path(sys.executable).with_name("mkdocs"), "build", "--strict", "--site-dir", place],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return place
-
-
-def test_every_page_is_in_the_sites_menu():
-    menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
-    listed = set(re.findall(r": (\S+\.md)$", menu, flags=re.MULTILINE))
-    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
-    notebooks = {f"notebooks/{page.stem}.md" for page in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
-    assert pages | notebooks == listed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "module",
-    [
-        "happier",
-        "happier.data",
-        "happier.encoder.embeddings",
-        "happier.evaluation",
-        "happier.losses",
-        "happier.metrics",
-        "happier.report",
-        "happier.search",
-    ],
-)
-def test_every_public_name_is_documented(module, site):
-    inventory = (site / "objects.inv").read_bytes()
-    listed = zlib.decompress(inventory.split(b"\n", 4)[4]).decode().splitlines()
-    documented = {line.split(" ")[0] for line in listed}
-    missing = [
-        name
-        for name in importlib.import_module(module).__all__
-        if not {f"{module}.{name}", home_of(module, name)} & documented
-    ]
-    assert missing == []
-
-
-def home_of(module, name):
-    """Where a name is defined: a page may show it under another of its names."""
-    named = getattr(importlib.import_module(module), name)
-    return f"{getattr(named, '__module__', module)}.{getattr(named, '__qualname__', name)}"
-
-
-@pytest.mark.slow
-def test_formulas_are_drawn_and_words_lead_to_the_glossary(site):
-    words = re.findall(r'<a id="([^"]+)"', (site / "glossary" / "index.html").read_text())
-    for page in site.rglob("index.html"):
-        text = page.read_text()
-        assert "arithmatex" not in text, f"{page}: a formula was left as it is written"
-        assert set(re.findall(r'class="term" href="[^"]*#([^"]+)"', text)) <= set(words)
-    assert (site / "metrics" / "index.html").read_text().count("<math") > 10
-    concepts = (site / "concepts" / "index.html").read_text()
-    assert concepts.count('href="../glossary/#severity"') == 1  # the first use only
-    assert "#proxy" not in (site / "guides" / "serving" / "index.html").read_text()  # a reverse proxy
-
-
-@pytest.mark.slow
-def test_the_examples_are_shown_whole(site):
-    page = html.unescape(re.sub(r"<[^>]+>", "", (site / "examples" / "index.html").read_text()))
-    for script in (ROOT / "examples").glob("*.py"):
-        last = script.read_text().strip().splitlines()[-1]
-        assert last in page, f"{script.name} is not on the page"
