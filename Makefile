@@ -40,7 +40,7 @@ test-milvus: $(STAMP) ## The search engine against a real Milvus server, in a ve
 test-fast: $(STAMP) ## The tests that are not marked slow
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-lowest: ## Metrics and losses with the oldest versions that pyproject.toml allows, in a venv of its own
+test-lowest: ## The fast tests with the oldest versions that pyproject.toml allows, in a venv of its own
 	$(PYTHON) tests/package/lowest_versions.py
 
 package: $(STAMP) ## Build sdist and wheel into dist/, and try the wheel in an empty environment
