@@ -12,6 +12,7 @@ then the settings list them, so that every search leaves them out.
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,6 +45,7 @@ _SEARCH_SECONDS = 60
 _CHANGE_SECONDS = 600
 _RETRY_SECONDS = 10
 _MESSAGE_BYTES = 8 << 20
+_POLL_SECONDS = 0.2
 # What a server answers that was restarted, until it has read the collection again.
 _NOT_LOADED = 101
 
@@ -250,8 +252,35 @@ class MilvusEngine:
     def write(self, directory: Path, stem: str) -> None:  # noqa: ARG002
         """Flush, and load where that is still to be done; the server keeps the data."""
         self._flush()
+        self._wait_for_structure()
         self._note_time()
         self._ask("load the collection", self._client.load_collection, self._kept.collection)
+
+    def _wait_for_structure(self) -> None:
+        """Wait until the server has built its search structure, which it does after rows were flushed.
+
+        Until then it compares with every row: slow, and the recall would be measured of something else.
+        """
+        if is_local(self._kept.uri):
+            return
+        collection = self._kept.collection
+        done, since = -1, time.monotonic()
+        while time.monotonic() - since < _CHANGE_SECONDS:
+            state = self._ask(
+                "tell how far its index is",
+                self._client.describe_index,
+                collection,
+                index_name="vector",
+                seconds=_SEARCH_SECONDS,
+            )
+            if int(state["indexed_rows"]) >= int(state["total_rows"]):
+                return
+            if int(state["indexed_rows"]) > done:
+                done, since = int(state["indexed_rows"]), time.monotonic()
+            time.sleep(_POLL_SECONDS)
+        raise SearchError(
+            f"Milvus at {self._kept.uri} has not built its index of {collection} in {_CHANGE_SECONDS} s"
+        )
 
     def _note_time(self) -> None:
         """Ask for the server's time after a change.
