@@ -59,6 +59,12 @@ def test_a_damaged_configuration_is_one_line(run, content):
     assert "\n" not in str(caught.value)
 
 
+def test_a_configuration_that_is_nested_too_deep_is_not_parsed_to_its_end(run):
+    run.config_file.write_text("seed: 3\na: " + "[" * 40 + "]" * 40)
+    with pytest.raises(ConfigError, match=r"config\.yaml is damaged: it is nested more than 32 deep"):
+        run.read_config()
+
+
 def test_no_configuration(tmp_path):
     with pytest.raises(ConfigError, match=r"config\.yaml"):
         RunDirectory(tmp_path).read_config()
