@@ -36,7 +36,7 @@ DIM = 512
 GALLERY_PIECE = 16_384  # rows that are drawn at a time
 # Private memory of the process while it evaluates a gallery on disk, and how often the system is made to
 # forget what it read of that.
-MEMORY_LIMIT = 2 << 30
+MEMORY_LIMIT = 3 << 30
 EVICT_SECONDS = 0.5
 
 
