@@ -20,6 +20,12 @@ def inputs(world, tmp_path):
     return tmp_path
 
 
+def test_vectors_too_long_to_measure_are_one_line(command, inputs):
+    np.save(inputs / "large.npy", np.full_like(np.load(inputs / "vectors.npy"), 1e30))
+    done = command("data", "suspects", inputs / "large.npy", "--manifest", inputs / "manifest.parquet")
+    assert "vectors must be finite and not zero" in str(done.exception)  # a warning would be an error
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

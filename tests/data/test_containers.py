@@ -92,6 +92,12 @@ def test_a_shard_that_was_cut_short_is_named(shards, tmp_path):
     assert {finding.kind for finding in check_manifest(shards).faults} == {"missing"}
 
 
+def test_tars_without_anything_in_them(tmp_path):
+    (tmp_path / "a.tar").write_bytes(bytes(10240))
+    with pytest.raises(DataError, match=r"^the \.tar files of .* are empty$"):
+        import_manifest("webdataset", tmp_path)
+
+
 def test_class_numbers_and_faults_of_shards(tmp_path):
     write_tar(
         tmp_path / "0.tar", {"a.png": picture(0), "a.cls": b"7\n", "b.jpg": picture(1), "b.cls": b"owl"}

@@ -154,3 +154,7 @@ def test_results_are_not_written_over_files_of_the_run(run, tmp_path):
     with pytest.raises(OptionError, match="is a file of the run"):
         run.check_output(tmp_path / "link")
     run.check_output(run.path / "figures.json")
+    manifest = tmp_path / "manifest.parquet"
+    run.write_config(CONFIG.replace("m.parquet", str(manifest)))
+    with pytest.raises(OptionError, match="is the manifest of the run"):
+        run.check_output(manifest)

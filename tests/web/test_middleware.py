@@ -491,6 +491,8 @@ def test_the_server_stops_cleanly_and_frees_its_port(explorer):
         pytest.raises(OptionError, match="choose another --port"),
     ):
         ExplorerServer(explorer, port=port)
+    with pytest.raises(OptionError, match="choose another --host"):
+        ExplorerServer(explorer, host="999.1.1.1")
 
 
 def test_an_address_that_was_printed_is_never_refused(explorer):

@@ -114,7 +114,8 @@ def relabelled(found: LabelledVectors, wanted: Manifest) -> LabelledVectors:
 
 def _unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     array = np.asarray(vectors, dtype=np.float32)
-    lengths = np.linalg.norm(array, axis=1, keepdims=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(array, axis=1, keepdims=True)
     if not (np.isfinite(lengths) & (lengths > 0)).all():
         row = int(np.argmin((np.isfinite(lengths) & (lengths > 0))[:, 0]))
         raise InputError(f"vectors must be finite and not zero; row {row + 1} is not")

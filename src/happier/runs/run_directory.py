@@ -16,7 +16,7 @@ one over ``evaluation/``. Readers need none.
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -92,7 +92,7 @@ class RunDirectory:
         )
 
     def check_output(self, path: Path) -> None:
-        """Refuse to write a result over a file of the run.
+        """Refuse to write a result over a file of the run, or over the manifest that it names.
 
         Raises:
             OptionError: the path is such a file.
@@ -111,6 +111,16 @@ class RunDirectory:
             for folder in (self.checkpoint_folder, self.evaluation_folder)
         ):
             raise OptionError(f"{path} is a file of the run {self.path}; choose another name")
+        if self._manifest_file == target:
+            raise OptionError(f"{path} is the manifest of the run {self.path}; choose another name")
+
+    @property
+    def _manifest_file(self) -> Path | None:
+        """The manifest that the configuration names, where it can be read."""
+        with suppress(ConfigError):
+            name = (self.read_config().get("data") or {}).get("manifest")
+            return None if name is None else Path(name).resolve()
+        return None
 
     def locked(self, *, wait: bool = True) -> AbstractContextManager[None]:
         """Hold the lock of the run, for training; see `happier.storage.lock.locked`."""

@@ -249,7 +249,8 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
+        other = "--host" if isinstance(error, socket.gaierror) else "--port"
         raise OptionError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --port"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another {other}"
         ) from error
     return bound

@@ -42,6 +42,8 @@ def read_webdataset(source: Path, *, levels: Sequence[str] | None = None) -> Man
         raise DataError(f"{source} has no .tar files; compressed ones must be unpacked first")
     names = tuple(levels) if levels is not None else ("class",)
     rows = [row for shard in shards for row in _rows(source, shard, names, from_json=levels is not None)]
+    if not rows:
+        raise DataError(f"the .tar files of {source} are empty")
     table = pd.DataFrame(rows, columns=["path", "split", "id", *names])
     return Manifest(table, levels=names, root=source)
 
