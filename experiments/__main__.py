@@ -66,14 +66,16 @@ def warm_start(
 
 @app.command()
 def tables(
-    page: Annotated[Path, typer.Option(help="Page whose marked tables are regenerated.")] = Path(
-        "docs/results.md"
-    ),
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Page with marked tables. [default: all that have some]"),
+    ] = None,
 ) -> None:
-    """Regenerate the tables of a page from the results."""
-    from experiments.tables import fill_page
+    """Regenerate the tables of the documentation from the results."""
+    from experiments.tables import PAGES, fill_page
 
-    print(f"{page}: {'regenerated' if fill_page(page) else 'nothing changed'}")
+    for path in [page] if page else PAGES:
+        print(f"{path}: {'regenerated' if fill_page(path) else 'nothing changed'}")
 
 
 @app.command()

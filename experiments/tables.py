@@ -1,4 +1,4 @@
-"""Results -> tables in docs/results.md, each between two comments that name its study.
+"""Results -> tables of the documentation, each between two comments that name its study.
 
     <!-- table: emoji_main hierarchical -->
     ...
@@ -37,6 +37,10 @@ from happier.evaluation import Difference, holm, seed_difference
 from happier.evaluation.paper_tables import PUBLISHED, QUOTED
 from happier.evaluation.table import SIGNIFICANT
 
+PAGES = tuple(
+    Path(__file__).parent.parent / "docs" / name
+    for name in ("results.md", "guides/does-the-hierarchy-help.md")
+)
 Part = Literal["summary", "dyml"]
 _MARKED = re.compile(r"(<!-- table: (\S+) (\S+) -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
 
@@ -278,7 +282,7 @@ def partial_table(protocol: str) -> list[list[str]]:
 
 def gain_table() -> list[list[str]]:
     """What HAPPIER gains over the fine-only loss after each change of the data, seed by seed."""
-    rows = [["emoji", "seeds", "HAPPIER", "NSM", "gain", "of the seeds"]]
+    rows = [["emoji", "seeds", "HAPPIER", "NSM", "gain", "smallest to largest"]]
     for change in CHANGES:
         pairs = [
             (ours.summary["H-AP"], other.summary["H-AP"])
@@ -289,7 +293,7 @@ def gain_table() -> list[list[str]]:
         if pairs:
             gains = [ours - other for ours, other in pairs]
             cells = [_cell([pair[side] for pair in pairs]) for side in (0, 1)]
-            spread = f"{100 * min(gains):+.1f} to {100 * max(gains):+.1f}"
+            spread = f"{100 * min(gains):+.1f} to {100 * max(gains):+.1f}" if len(gains) > 1 else "†"
             rows.append([str(change), str(len(pairs)), *cells, f"{100 * fmean(gains):+.1f}", spread])
     return rows
 

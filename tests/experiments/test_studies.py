@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import partial_labels, results, study, tables, warm_start
+from experiments import hierarchy_gain, partial_labels, results, study, tables, warm_start
 from happier.errors import ConfigError
 from happier.losses import LOSSES
 from happier.training.compose import compose
@@ -41,6 +41,7 @@ def test_every_result_is_of_a_study():
             pairs = (text.partition("=") for text in (*job.overrides, f"seed={job.seed}"))
             known.setdefault(job.folder, set()).add(frozenset((key, value) for key, _, value in pairs))
     others = [run for protocol in partial_labels.PROTOCOLS for run in partial_labels.partial_runs(protocol)]
+    others += hierarchy_gain.gain_runs()
     for set_name, way in itertools.product(warm_start.EPOCHS, warm_start.WAYS):
         others += warm_start.warm_starts(set_name, way)
     for run in others:
@@ -60,8 +61,8 @@ def test_a_rate_is_spelt_one_way(tmp_path, monkeypatch):
     assert study.read_study("one").jobs == study.read_study("two").jobs
 
 
-def test_the_page_says_what_the_results_say():
-    page = ROOT / "docs" / "results.md"
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.stem)
+def test_the_page_says_what_the_results_say(page):
     text = page.read_text(encoding="utf-8")
     assert tables.fill(text) == text, "run `python -m experiments tables`"
 

@@ -59,9 +59,7 @@ class ServedIndexes:
         for directory in (self.index, *self.against):
             head = IndexStore(directory).head()
             if head.engine == "milvus" and "://" not in str(head.settings.get("uri", "")):
-                raise OptionError(
-                    f"{directory} is on milvus-lite, which serves one process: omit --workers"
-                )
+                raise OptionError(f"{directory} is on milvus-lite, which serves one process: omit --workers")
 
 
 @dataclass(frozen=True)
