@@ -6,11 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from happier.bench import data as bench
+from happier.bench.photographs import WEB_SIZE
 from happier.cli import app
 
 
 def test_measurements(monkeypatch):
-    monkeypatch.setattr(bench, "_photographs", photographs_of_ten(bench._photographs))
+    monkeypatch.setattr(bench, "write_photographs", photographs_of_ten(bench.write_photographs))
     found = bench.measure_images(images=2, rounds=1)
     assert [entry.way for entry in found] == [
         *[bench.PIL_ONLY, bench.PIL_TENSOR, bench.OURS] * 2,
@@ -23,7 +24,7 @@ def test_measurements(monkeypatch):
 
 def photographs_of_ten(make):
     """The same files, a tenth as wide and high: the test is about the comparison, not the speed."""
-    return lambda folder, count, size: make(folder, count, (size[0] // 10, size[1] // 10))
+    return lambda files, size=WEB_SIZE: make(files, (size[0] // 10, size[1] // 10))
 
 
 def test_manifest():
