@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from happier.errors import InputError
-from happier.evaluation.evaluate import PAPER_RELEVANCE
+from happier.evaluation.options import PAPER_RELEVANCE
 from happier.extras import needs_extra
 from happier.relevance import Relevance
 from happier.torchmetrics import HierarchicalRetrieval
@@ -44,10 +44,11 @@ class HierarchicalRetrievalCallback(Callback):
         ks: Sequence[int] = (1, 10),
         prefix: str = "",
     ) -> None:
+        if not level_names:
+            raise InputError("level_names must name at least one level, got none")
         finest = level_names[-1]
-        self.metrics = (
-            tuple(metrics) if metrics is not None else ("H-AP", f"AP/{finest}", f"R@{ks[0]}/{finest}")
-        )
+        usual = ("H-AP", f"AP/{finest}", *(f"R@{k}/{finest}" for k in ks[:1]))
+        self.metrics = usual if metrics is None else tuple(metrics)
         self.prefix = prefix
         self._metric = HierarchicalRetrieval(
             relevance=relevance, ks=ks, level_names=level_names, metrics=self.metrics

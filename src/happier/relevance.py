@@ -213,3 +213,47 @@ def jaccard(attributes: Array, others: Array | None = None) -> Array:
     both = (one @ other.T).double()  # counts, exact in float32
     either = one.sum(1)[:, None] + other.sum(1) - both
     return both / either.clamp(min=1)
+
+
+@final
+class AttributeRelevance:
+    """The share of attributes in common (`jaccard`), as a function of queries, for evaluations.
+
+    Args:
+        attributes: ``[N, A]`` of all rows, not 0 where an image has an attribute: `Manifest.attributes`.
+        queries: rows of the queries; by default all.
+        gallery: rows that are searched in; by default all.
+
+    Raises:
+        InputError: no image has any attribute.
+
+    >>> relevance = AttributeRelevance(np.array([[1, 1], [0, 1], [1, 0]]))
+    >>> relevance(np.array([1])).tolist()
+    [[0.5, 1.0, 0.0]]
+    >>> relevance.between(queries=np.array([2]), gallery=np.array([0, 1]))(np.array([0])).tolist()
+    [[0.5, 0.0]]
+    """
+
+    def __init__(
+        self,
+        attributes: np.ndarray[Any, np.dtype[Any]],
+        queries: np.ndarray[Any, np.dtype[Any]] | slice = slice(None),
+        gallery: np.ndarray[Any, np.dtype[Any]] | slice = slice(None),
+    ) -> None:
+        if not attributes.any():
+            raise InputError("no image has any attribute: there is nothing to find")
+        self._all = attributes
+        self._queries, self._gallery = attributes[queries], attributes[gallery]
+
+    def between(
+        self, queries: np.ndarray[Any, np.dtype[Any]], gallery: np.ndarray[Any, np.dtype[Any]]
+    ) -> AttributeRelevance:
+        """The relevance where these rows are searched for among those."""
+        return AttributeRelevance(self._all, queries, gallery)
+
+    def __call__(self, queries: np.ndarray[Any, np.dtype[Any]]) -> np.ndarray[Any, np.dtype[Any]]:
+        """Relevance ``[q, N]`` of the gallery to the queries with these numbers."""
+        return jaccard(self._queries[queries], self._gallery)
+
+    def __repr__(self) -> str:
+        return "AttributeRelevance()"

@@ -34,6 +34,7 @@ from happier.losses import (
     SupNDCGLoss,
     SupRecallLoss,
     TripletLoss,
+    norm_softmax,
 )
 
 ENGINES = ("kernel", "torch")
@@ -449,6 +450,29 @@ def test_blackbox_ap(reference, batch):
     assert float(value) == pytest.approx(sum(values) / len(values), abs=1e-12)
     torch.testing.assert_close(got, gradient @ embeddings + gradient.T @ embeddings)
     assert got.abs().sum() > 0
+
+
+def test_the_narrow_cross_entropy_is_that_of_torch():
+    generator = torch.Generator().manual_seed(0)
+    items, proxies = (torch.randn(rows, 8, generator=generator).bfloat16() for rows in (37, 11))
+    classes = torch.arange(37) % 11
+    classes[::9] = -1
+
+    def gradients(total):
+        ours, theirs = items.clone().requires_grad_(), proxies.clone().requires_grad_()
+        value = total(ours, theirs)
+        (value / 5).backward()
+        return value.detach(), ours.grad.float(), theirs.grad.float()
+
+    found = gradients(lambda ours, theirs: norm_softmax._NarrowCrossEntropy.apply(ours, theirs, classes))
+    expected = gradients(
+        lambda ours, theirs: F.cross_entropy(
+            (ours @ theirs.T).float(), classes, ignore_index=-1, reduction="sum"
+        )
+    )
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[1:], expected[1:], rtol=0.02, atol=0.02)
+    assert (found[1][classes == -1] == 0).all()
 
 
 def test_products_with_proxies_in_bfloat16_are_close_and_their_gradients_float32():

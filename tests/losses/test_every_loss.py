@@ -1,4 +1,4 @@
-"""What holds for every loss of the registry."""
+"""What holds for every loss of the registry that takes labels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from happier import Taxonomy
 from happier.errors import InputError, OptionError
 from happier.losses import LOSSES, CrossBatchMemory, RetrievalLoss, SumOverLevels, build_loss
 
-NAMES = list(LOSSES)
+NAMES = [name for name, entry in LOSSES.items() if not entry.takes_attributes]
 WITH_PROXIES_OR_TRIPLETS = {"cluster", "nsm", "proxy", "csl", "triplet", "arcface", "cosface"}
 RANKING = [name for name in NAMES if not WITH_PROXIES_OR_TRIPLETS & set(name.split("_"))]
 # Part of what they do needs no positive pair.
@@ -310,7 +310,7 @@ def test_every_loss_has_a_name():
     public = [getattr(happier.losses, name) for name in happier.losses.__all__]
     classes = {entry for entry in public if isinstance(entry, type) and issubclass(entry, RetrievalLoss)}
     labels = torch.tensor([[0, 0], [0, 1]])
-    built = {type(build(name, labels, dim=4)) for name in NAMES}
+    built = {type(build(name, labels, dim=4)) for name in LOSSES}
     assert classes - {RetrievalLoss, CrossBatchMemory} == built
 
 
@@ -324,9 +324,20 @@ def test_registry_errors_name_the_nearest():
         build("nsm", labels, dim=4, num_classes=5)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_option_of_the_wrong_type_is_refused(name):
+    """Configurations bring words: ``loss.hrank=none`` must not train as if it were true."""
+    labels = torch.tensor([[0, 0], [0, 1], [1, 2]])
+    for option in LOSSES[name].options:
+        for value in ("a word", float("nan"), [], ["a", "b"]):
+            with pytest.raises(OptionError, match=option):
+                build(name, labels, dim=4, **{option: value})
+        build(name, labels, dim=4, **{option: LOSSES[name].options[option]})
+
+
 def test_options_list_the_defaults_in_force():
     labels = torch.tensor([[0, 0], [0, 1], [1, 2]])
-    for name in NAMES:
+    for name in LOSSES:
         options = LOSSES[name].options
         assert not {"taxonomy", "num_classes", "dim"} & set(options)
         build(name, labels, dim=4, **options)

@@ -1,6 +1,7 @@
 """Each metric as a function of ranked levels, against its definition in loops."""
 
 import inspect
+import math
 
 import numpy as np
 import oracle
@@ -135,7 +136,9 @@ def test_a_bad_ranking_is_refused(levels, counts, message):
         happier.evaluate_ranking(levels, counts)
 
 
-@pytest.mark.parametrize("ks", [(0,), (1.5,), (-3,), (True,), (10**15,)])
+@pytest.mark.parametrize(
+    "ks", [(0,), (1.5,), (-3,), (True,), (10**15,), ("a",), ("5",), (None,), (math.nan,), (math.inf,)]
+)
 def test_bad_cut_offs_are_refused(ks):
     with pytest.raises(happier.HappierError, match="ks must be whole numbers"):
         check_ks(ks)

@@ -1,6 +1,7 @@
 """Checkpoints: whole or not there, never trusted."""
 
 import logging
+import os
 import resource
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from happier.errors import CheckpointError
 from happier.training.checkpoint import Checkpoints, read_checkpoint
+from happier.training.log import _reopen
 
 
 @pytest.fixture
@@ -91,3 +93,9 @@ def test_what_killed_writers_left_is_removed(checkpoints):
     (checkpoints.directory / ".last.ckpt.abc.part").write_bytes(b"half")
     checkpoints.clean()
     assert sorted(path.name for path in checkpoints.directory.iterdir()) == ["last.ckpt"]
+
+
+def test_a_pipe_in_place_of_the_figures_is_one_line(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl.*regular file; remove it"):
+        _reopen(tmp_path / "metrics.jsonl", 0)

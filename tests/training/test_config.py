@@ -171,6 +171,15 @@ def test_options_of_losses_are_checked():
         compose(["recipe=emoji", "loss=nsm", "loss.alpha=3"])
 
 
+def test_types_of_loss_options_are_listed_with_the_other_faults():
+    with pytest.raises(ConfigError) as caught:
+        compose(["recipe=emoji", "loss.hrank=none", "loss.tau=x", "optimizer.lr=-1"])
+    text = str(caught.value)
+    assert "has 3 errors: " in text
+    assert "loss.hrank must be true or false, got 'none'" in text
+    assert "loss.tau must be a finite number, got 'x'" in text
+
+
 def test_values_out_of_range_are_listed():
     with pytest.raises(ConfigError) as error:
         compose(["recipe=folder", "optimizer.lr=0", "training.epochs=0", "optimizer.name=adamm"])

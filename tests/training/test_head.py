@@ -16,6 +16,7 @@ from happier.runs import RunDirectory, read_run
 from happier.runs.run_features import head_vectors
 from happier.training import batches as batches_module
 from happier.training.compose import compose
+from happier.training.config import TrainConfig
 from happier.training.loop import train
 
 
@@ -106,6 +107,7 @@ def test_every_loss_trains_a_head(loss, head, tmp_path, tmp_path_factory):
 RESUMED = {
     "plain": [],
     "all": ["training.memory=64", "training.clip_norm=1.0", "loss=sum_nsm", "evaluation.every=2"],
+    "attributes": ["loss=hap_attributes", "sampler=attributes", "training.memory=64"],
     "micro": ["training.micro_batch=10", "sampler=hierarchical", "sampler.batches_per_pair=1"],
 }
 
@@ -163,14 +165,15 @@ def test_views_are_drawn_by_seed_and_step(tmp_path, shapes):
     rows = happier.data.Manifest.read(shapes).select("train")
     arrays = [np.full((len(rows), 2), number, dtype=np.float32) for number in range(3)]
     features = Features(arrays[0], rows, "x", tuple(arrays[1:]))
-    whole = batches_module.FeatureBatches(features, 5)
+    config = TrainConfig(seed=5)
+    whole = batches_module.FeatureBatches(features, config)
     order = [list(range(8)), list(range(8, 16))]
     found = [batch for batch, _ in whole.epoch(0, order, first_step=3)]
     assert {0.0, 1.0, 2.0} == set(torch.cat(found).flatten().tolist())
     later = next(iter(whole.epoch(0, order[1:], first_step=4)))[0]
     assert torch.equal(later, found[1])
     parts = [
-        next(iter(batches_module.FeatureBatches(features, 5, rank=rank, world_size=2).epoch(
+        next(iter(batches_module.FeatureBatches(features, config, rank=rank, world_size=2).epoch(
             0, [order[0][4 * rank : 4 * rank + 4]], first_step=3)))[0]
         for rank in range(2)
     ]  # fmt: skip

@@ -89,9 +89,11 @@ def test_a_resumed_run_continues_under_the_same_id(tmp_path, monkeypatch):
     # Settings are those of the first start: MLflow refuses to change them.
     assert [server.settings for server in servers] == [{"seed": 0}, None]
     assert [server.status for server in servers] == ["failed", "success"]
-    run.logger_file.write_text("{")
-    with pytest.raises(CheckpointError, match=r"logger\.json is damaged"):
-        loggers.FigureLogger("mlflow", run, {})
+    whole = run.logger_file.read_text()
+    for damaged in ("{", "[1, 2]", whole.replace("id-of", "id-0f")):
+        run.logger_file.write_text(damaged)
+        with pytest.raises(CheckpointError, match=r"logger\.json is damaged.*; remove it"):
+            loggers.FigureLogger("mlflow", run, {})
 
 
 def test_a_lost_server_is_one_warning_and_a_refused_one_an_error(tmp_path, monkeypatch, caplog):
@@ -220,3 +222,9 @@ def test_the_callback_logs_what_evaluate_says():
         assert float(trainer.callback_metrics[f"val/{name}"]) == pytest.approx(expected[name], abs=1e-6)
     with pytest.raises(InputError, match="validation_step must return"):
         trainer.validate(Module(returned=False), loader, verbose=False)
+
+
+def test_the_callback_needs_a_level_and_no_cut_off():
+    with pytest.raises(InputError, match="at least one level"):
+        HierarchicalRetrievalCallback(level_names=[])
+    assert HierarchicalRetrievalCallback(level_names=["kind", "item"], ks=()).metrics == ("H-AP", "AP/item")

@@ -5,6 +5,7 @@
 with unit vectors ``[B, D]`` and label rows ``[B, L]``, coarse first. `build_loss` makes any of them by name.
 """
 
+from happier.losses.attribute_hap import AttributeHAPLoss
 from happier.losses.blackbox_ap import BlackboxAPLoss
 from happier.losses.cross_batch_memory import CrossBatchMemory
 from happier.losses.csl import CSLLoss
@@ -30,6 +31,7 @@ from happier.losses.triplet import TripletLoss
 __all__ = [
     "LOSSES",
     "ArcFaceLoss",
+    "AttributeHAPLoss",
     "BlackboxAPLoss",
     "CSLLoss",
     "ClusterLoss",

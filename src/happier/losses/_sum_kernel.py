@@ -124,7 +124,7 @@ def pays(scores: torch.Tensor, levels: torch.Tensor, objective: Objective, surro
         return False
     queries, items = scores.shape
     depth = objective.weights.shape[1] - 1
-    pairs = PAIR * float((levels > 0).sum()) * items / queries
+    pairs = PAIR * float(torch.count_nonzero(levels > 0)) * items / queries
     if pairs <= ITEM * items:
         return False
     low, high = (float(end) for end in torch.aminmax(scores.detach()))

@@ -101,16 +101,36 @@ class GradedHAPLoss(nn.Module):
                 "relevance must be finite numbers of 0 or more",
                 InputError,
             )
-            left_out = None
-            if query_positions is not None:
-                columns = torch.arange(scores.shape[1], device=scores.device)
-                left_out = columns == query_positions.to(scores.device)[:, None]
-            levels, objective = Objective.graded_ap(relevance, left_out)
-            return ranking_loss(scores, levels, objective, self.surrogate, engine=self.engine)
+            return graded_hap_loss(scores, relevance, query_positions, self.surrogate, engine=self.engine)
 
     def extra_repr(self) -> str:
         """Surrogate."""
         return f"{self.surrogate}"
+
+
+def graded_hap_loss(
+    scores: torch.Tensor,
+    relevance: torch.Tensor,
+    own: torch.Tensor | None,
+    surrogate: Surrogate,
+    *,
+    engine: LossEngine | None,
+) -> torch.Tensor:
+    """One minus the mean smooth H-AP of scores and checked relevances, both ``[B, R]``.
+
+    Args:
+        scores: of query and item.
+        relevance: on the same device.
+        own: ``[B]``, the item that is the query itself (-1: none), or None.
+        surrogate: of the step.
+        engine: see `GradedHAPLoss`.
+    """
+    left_out = None
+    if own is not None:
+        columns = torch.arange(scores.shape[1], device=scores.device)
+        left_out = columns == own.to(scores.device)[:, None]
+    levels, objective = Objective.graded_ap(relevance, left_out)
+    return ranking_loss(scores, levels, objective, surrogate, engine=engine)
 
 
 def _check_shapes(embeddings: torch.Tensor, relevance: torch.Tensor, references: torch.Tensor) -> None:

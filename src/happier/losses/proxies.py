@@ -44,14 +44,18 @@ class Proxies(nn.Module):
 
     def forward(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Cosines ``[B, C]`` of unit vectors ``[B, D]`` with the proxies."""
+        ours, theirs = self.factors(embeddings)
+        return (ours @ theirs.T).to(embeddings.dtype)
+
+    def factors(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The embeddings ``[B, D]`` and the unit proxies ``[C, D]`` in the type of their product."""
         if embeddings.shape[1] != self.weight.shape[1]:
             raise InputError(
                 f"embeddings have {embeddings.shape[1]} dimensions, the proxies {self.weight.shape[1]}"
             )
         directions = nn.functional.normalize(self.weight.to(embeddings.dtype), dim=1)
-        if self.product is None:
-            return embeddings @ directions.T
-        return (embeddings.to(self.product) @ directions.to(self.product).T).to(embeddings.dtype)
+        kind = self.product or embeddings.dtype
+        return embeddings.to(kind), directions.to(kind)
 
     def known(self, classes: torch.Tensor) -> torch.Tensor:
         """Bool ``[B]``: which of the class numbers ``[B]`` are known.

@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final, final, get_type_hints
 
 from happier.errors import OptionError, did_you_mean
+from happier.losses.attribute_hap import AttributeHAPLoss
 from happier.losses.blackbox_ap import BlackboxAPLoss
 from happier.losses.csl import CSLLoss
 from happier.losses.fast_ap import FastAPLoss
@@ -20,6 +21,7 @@ from happier.losses.margin_softmax import ArcFaceLoss, CosFaceLoss
 from happier.losses.multi_similarity import MultiSimilarityLoss
 from happier.losses.norm_softmax import ClusterLoss, NormSoftmaxLoss, ProxyNCAPPLoss
 from happier.losses.old_options import STEP_OPTIONS
+from happier.losses.option_checks import check_type
 from happier.losses.proxy_anchor import ProxyAnchorLoss
 from happier.losses.ranking import LossEngine
 from happier.losses.retrieval_loss import RetrievalLoss
@@ -27,7 +29,7 @@ from happier.losses.roadmap import ROADMAPLoss
 from happier.losses.smooth_ap import SmoothAPLoss
 from happier.losses.sum_over_levels import SumOverLevels
 from happier.losses.supervised_rank import SupNDCGLoss, SupRecallLoss
-from happier.losses.surrogate import Surrogate, surrogate_from_options
+from happier.losses.surrogate import StepSurrogate, Surrogate, surrogate_from_options
 from happier.losses.triplet import TripletLoss
 from happier.relevance import WeightedAPRelevance
 from happier.taxonomy import Taxonomy
@@ -52,6 +54,7 @@ class LossEntry:
         preset: options that this name sets otherwise than ``make`` does.
         over_levels: one instance for each level, summed.
         surrogate: plain options, with their defaults, that stand for ``make``'s argument ``surrogate``.
+        takes_attributes: called with rows of attributes ``[B, A]`` instead of labels.
     """
 
     make: Callable[..., RetrievalLoss]
@@ -59,6 +62,7 @@ class LossEntry:
     preset: Mapping[str, Any] = field(default_factory=dict)
     over_levels: bool = False
     surrogate: Mapping[str, Any] = field(default_factory=dict)
+    takes_attributes: bool = False
 
     @property
     def options(self) -> dict[str, Any]:
@@ -68,6 +72,17 @@ class LossEntry:
         if self.over_levels:
             known |= {"weights": None, "reduction": "mean"}
         return {name: value for name, value in known.items() if name not in _GIVEN}
+
+    @property
+    def option_types(self) -> dict[str, Any]:
+        """Type hint of every option but the surrogate's own name."""
+        known = get_type_hints(self.make.__init__ if inspect.isclass(self.make) else self.make)
+        if self.surrogate:
+            numbers = get_type_hints(StepSurrogate)
+            known |= {"preset": str, **{name: hint | None for name, hint in numbers.items()}}
+        if self.over_levels:
+            known |= {"weights": Sequence[float] | None, "reduction": str}
+        return {name: hint for name, hint in known.items() if name in self.options and name != "surrogate"}
 
     def build(self, taxonomy: Taxonomy, dim: int, options: Mapping[str, Any]) -> RetrievalLoss:
         """The loss for a training set and an embedding size; options must be known ones."""
@@ -115,6 +130,9 @@ LOSSES: Final[Mapping[str, LossEntry]] = MappingProxyType(
         ),
         "hap": LossEntry(HAPLoss, "HAP", surrogate=_STEP),
         "hap_sigmoid": LossEntry(SigmoidHAPLoss, "Sigmoid H-AP"),
+        "hap_attributes": LossEntry(
+            AttributeHAPLoss, "HAP by attributes", surrogate=_STEP, takes_attributes=True
+        ),
         "sigma_wap": LossEntry(weighted_ap_loss, "ΣwAP", surrogate=_STEP),
         "cluster": LossEntry(ClusterLoss, "Clustering"),
         "triplet": LossEntry(TripletLoss, "Triplet"),
@@ -159,6 +177,15 @@ def display_name(name: str) -> str:
     return LOSSES[name].display_name if name in LOSSES else name
 
 
+def takes_attributes(name: str) -> bool:
+    """Whether a loss is called with attributes instead of labels; a name that is not in `LOSSES` is not.
+
+    >>> takes_attributes("hap_attributes"), takes_attributes("hap")
+    (True, False)
+    """
+    return name in LOSSES and LOSSES[name].takes_attributes
+
+
 def build_loss(name: str, *, taxonomy: Taxonomy, dim: int, **options: Any) -> RetrievalLoss:
     """The loss of that name for a training set, with its options checked.
 
@@ -169,7 +196,8 @@ def build_loss(name: str, *, taxonomy: Taxonomy, dim: int, **options: Any) -> Re
         options: those of the loss; ``LOSSES[name].options`` lists them with their defaults.
 
     Raises:
-        OptionError: an unknown name or option (the message has the nearest one), or a value out of range.
+        OptionError: an unknown name or option (the message has the nearest one), or a value of the wrong type
+            or out of range.
 
     >>> from happier import Taxonomy
     >>> tree = Taxonomy.from_labels([[0, 0], [0, 1], [1, 2]])
@@ -186,7 +214,10 @@ def build_loss(name: str, *, taxonomy: Taxonomy, dim: int, **options: Any) -> Re
     if "form" in options and "engine" in entry.options:
         warnings.warn("form: use engine instead", DeprecationWarning, stacklevel=2)
         options["engine"] = options.pop("form")
-    for option in options:
+    types = entry.option_types
+    for option, value in options.items():
         if option not in entry.options:
             raise OptionError(f"loss {name!r} has no option {option!r}{did_you_mean(option, entry.options)}")
+        if option in types:
+            check_type(option, value, types[option])
     return entry.build(taxonomy, dim, options)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, final
 
 from happier.errors import OptionError, did_you_mean
-from happier.losses.option_checks import check_positive
+from happier.losses.option_checks import check_positive, check_type, is_finite
 
 
 @final
@@ -61,9 +61,13 @@ class StepSurrogate:
     def __post_init__(self) -> None:
         check_positive("tau", self.tau)
         for name, value in (("rho", self.rho), ("delta", self.delta), ("gamma", self.gamma), ("nu", self.nu)):
-            if not (math.isfinite(value) and value >= 0):
-                raise OptionError(f"{name} must be a finite number of 0 or more, got {value}")
+            if not (is_finite(value) and value >= 0):
+                raise OptionError(f"{name} must be a finite number of 0 or more, got {value!r}")
         offset = self.offset
+        check_type("start", self.start, float)
+        check_type("offset", offset, float | None)
+        check_type("mu", self.mu, float)
+        check_type("hrank", self.hrank, bool)
         if offset is None:
             offset = 1 / (1 + math.exp(-min(self.delta / self.tau, 700.0))) + self.start
         object.__setattr__(self, "line_offset", float(offset))
@@ -189,6 +193,8 @@ def surrogate_from_options(
     if surrogate != "sigmoid":
         hint = did_you_mean(surrogate, KINDS)
         raise OptionError(f"unknown surrogate {surrogate!r}{hint}; one of {', '.join(KINDS)}")
+    if preset != "paper":
+        raise OptionError(f"preset={preset!r} has no effect together with surrogate='sigmoid'")
     if others := [name for name in given if name != "tau"]:
         raise OptionError(f"surrogate='sigmoid' has tau only, got {', '.join(others)}")
     return SigmoidSurrogate(**given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import nan
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -103,7 +104,13 @@ def check_ks(ks: Sequence[int]) -> tuple[int, ...]:
     Raises:
         OptionError: one is not a whole number of 1 or more, or larger than `LARGEST_K`.
     """
-    for k in ks:
-        if isinstance(k, bool) or int(k) != k or not 1 <= k <= LARGEST_K:
-            raise OptionError(f"ks must be whole numbers from 1 to {LARGEST_K:,}, got {list(ks)}")
+    if not all(map(_is_cut_off, ks)):
+        raise OptionError(f"ks must be whole numbers from 1 to {LARGEST_K:,}, got {list(ks)}")
     return tuple(sorted({int(k) for k in ks}))
+
+
+def _is_cut_off(k: Any) -> bool:
+    try:
+        return not isinstance(k, bool) and int(k) == k and 1 <= k <= LARGEST_K
+    except (TypeError, ValueError, OverflowError):  # a word, None, NaN, infinity
+        return False

@@ -14,6 +14,7 @@ from happier.data import ImageDataset, Manifest, build_transform, collate
 from happier.data.augmentation import Augmentation, augment, draw, normalise, to_bytes
 from happier.data.input_config import IMAGENET, InputConfig
 from happier.encoder.backbone import backbone_input
+from happier.errors import ManifestError
 
 if TYPE_CHECKING:
     from happier.data import ImageTransform
@@ -27,7 +28,7 @@ _MEMORY_LIMIT = 2**30
 
 
 class TrainingBatches:
-    """Augmented images and their labels, one batch after another.
+    """Augmented images and what the loss takes of each, one batch after another.
 
     What a batch holds depends on the seed, the epoch, the step and the rows alone: neither on the number of
     workers nor on what came before, so that a run can stop and resume anywhere.
@@ -42,8 +43,7 @@ class TrainingBatches:
     def __init__(
         self, manifest: Manifest, config: TrainConfig, *, rank: int = 0, world_size: int = 1
     ) -> None:
-        self.rows = manifest
-        self.labels = torch.from_numpy(manifest.taxonomy().codes)
+        self.rows, self._targets = manifest, _targets(manifest, config)
         self._config, self._rank, self._world = config, rank, world_size
         self._by_batch = config.transform.preset == "small"
         test, train = (_transform(config, train=train) for train in (False, True))
@@ -69,15 +69,15 @@ class TrainingBatches:
     def epoch(
         self, epoch: int, batches: Sequence[list[int]], *, first_step: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images ``[B, 3, H, W]`` and labels ``[B, L]`` of batches of rows; steps count from `first_step`."""
+        """Images ``[B, 3, H, W]`` and targets of batches of rows; steps count from `first_step`."""
         if self._pixels is not None:
             for step, rows in enumerate(batches, start=first_step):
-                yield self._augment(self._pixels[rows], step), self.labels[rows]
+                yield self._augment(self._pixels[rows], step), self._targets[rows]
             return
         self._dataset.set_epoch(epoch)
         self._order.batches = list(batches)
-        for step, (images, labels, _) in enumerate(self._loader, start=first_step):
-            yield (self._augment(images, step) if self._by_batch else images), labels
+        for step, (images, _, numbers) in enumerate(self._loader, start=first_step):
+            yield (self._augment(images, step) if self._by_batch else images), self._targets[numbers]
 
     def _augment(self, pixels: Tensor, step: int) -> Tensor:
         # Drawn for the whole batch of all ranks, so that any number of ranks sees the same images.
@@ -87,14 +87,14 @@ class TrainingBatches:
 
 
 class FeatureBatches:
-    """Features of a frozen backbone and their labels, one batch after another, from memory.
+    """Features of a frozen backbone and what the loss takes of each, one batch after another, from memory.
 
     With augmented views each row of a batch is one of the views, or the image itself, drawn from the seed and
     the step.
 
     Args:
         features: of the rows to train on.
-        seed: of the run.
+        config: seed, loss.
         rank: this process; it gets its part of each batch.
         world_size: number of processes.
 
@@ -103,20 +103,22 @@ class FeatureBatches:
         fingerprint: of what made the features.
     """
 
-    def __init__(self, features: Features, seed: int, *, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self, features: Features, config: TrainConfig, *, rank: int = 0, world_size: int = 1
+    ) -> None:
         self.rows, self.fingerprint = features.manifest, features.fingerprint
-        self.labels = torch.from_numpy(self.rows.taxonomy().codes)
+        self._targets = _targets(self.rows, config)
         # [view, row, feature]
         self._views = torch.from_numpy(np.stack([features.vectors, *features.views]))
-        self._seed, self._rank, self._world = seed, rank, world_size
+        self._seed, self._rank, self._world = config.seed, rank, world_size
 
     def epoch(
         self, epoch: int, batches: Sequence[list[int]], *, first_step: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features ``[B, F]`` and labels ``[B, L]`` of batches of rows; steps count from `first_step`."""
+        """Features ``[B, F]`` and targets of batches of rows; steps count from `first_step`."""
         del epoch
         for step, rows in enumerate(batches, start=first_step):
-            yield self._views[self._choose(step, len(rows)), rows], self.labels[rows]
+            yield self._views[self._choose(step, len(rows)), rows], self._targets[rows]
 
     def _choose(self, step: int, size: int) -> Tensor:
         """The view of each row of this rank's part, drawn for the batch of all ranks."""
@@ -164,6 +166,23 @@ def input_config(config: TrainConfig) -> InputConfig:
 def _transform(config: TrainConfig, *, train: bool) -> ImageTransform:
     options = config.transform
     return build_transform(options.preset, train=train, size=options.size, input_config=input_config(config))
+
+
+def _targets(rows: Manifest, config: TrainConfig) -> Tensor:
+    """What the loss takes of each row: labels int64 ``[N, L]``, or attributes uint8 ``[N, A]``.
+
+    Raises:
+        ManifestError: the loss takes attributes, and there are none.
+    """
+    if not config.by_attributes:
+        return torch.from_numpy(rows.taxonomy().codes)
+    attributes, names = rows.attributes()
+    if not names:
+        raise ManifestError(
+            f"loss={config.loss['name']} needs attributes, but the column 'attributes' is empty in the rows "
+            "to train on"
+        )
+    return torch.from_numpy(attributes.astype(np.uint8))
 
 
 class _Order:

@@ -15,8 +15,10 @@ from happier.data.transforms import PRESETS
 from happier.encoder import Head
 from happier.encoder.head import HEADS
 from happier.encoder.pooling import POOLINGS
-from happier.errors import ConfigError
+from happier.errors import ConfigError, OptionError
 from happier.losses import LOSSES
+from happier.losses.option_checks import check_type
+from happier.losses.registry import takes_attributes
 from happier.training.loggers import LOGGERS
 
 __all__ = [
@@ -106,7 +108,7 @@ RULES: Final[dict[str, Rule]] = {
     "transform.crop_ratio": _between(1, 100),
     "transform.rotate": _between(0, 360),
     "transform.colour": _between(0, 1, below=True),
-    "sampler.name": _one_of("m_per_class", "hierarchical"),
+    "sampler.name": _one_of("m_per_class", "hierarchical", "attributes"),
     "sampler.per_class": _POSITIVE_COUNT,
     "sampler.batches_per_pair": _POSITIVE_COUNT,
     "training.epochs": _POSITIVE_COUNT,
@@ -225,6 +227,7 @@ class SamplerConfig:
 
     name: str = "m_per_class"
     per_class: int = 4
+    """Images of each class in a batch; of the sampler by attributes: that share an attribute."""
     batches_per_pair: int = 5
     """Of the hierarchical sampler: batches for each pair of coarse classes in an epoch."""
 
@@ -268,7 +271,7 @@ class EvaluationConfig:
     start: bool = False
     """Evaluate the untrained model too."""
     count_query: bool = False
-    """Count the query in its own class, as the authors' evaluation does."""
+    """Count the query in its own class, as the authors' evaluation does; of no effect with attributes."""
     batch_size: int = 128
     patience: int | None = None
     """Stop after this many evaluations without a better H-AP."""
@@ -304,6 +307,11 @@ class TrainConfig:
             raise ConfigError("run must name the directory of the run")
         return Path(self.run)
 
+    @property
+    def by_attributes(self) -> bool:
+        """Whether relevance comes from attributes instead of labels, in the loss and in evaluations."""
+        return takes_attributes(str(self.loss.get("name")))
+
     def faults(self) -> list[str]:
         """Every rule that a value breaks, in one line each."""
         values = flatten(self)
@@ -312,9 +320,7 @@ class TrainConfig:
             for key, rule in RULES.items()
             if values[key] is not None and not rule.holds(values[key])
         ]
-        for key, value in values.items():
-            if key.startswith("loss.") and isinstance(value, float) and not math.isfinite(value):
-                found.append(f"{key} must be a finite number, got {value!r}")
+        found += self._loss_faults()
         if self.data.manifest is None and self.data.name is None:
             found.append(
                 "data.manifest must name a manifest (see `happier data import` and `happier data fetch`)"
@@ -325,11 +331,27 @@ class TrainConfig:
             found.append("data.views must be 0 with data.features: vectors cannot be augmented")
         if self.data.in_memory and self.transform.preset != "small":
             found.append("data.in_memory must be left out unless transform.preset is small")
+        if self.sampler.name == "attributes" and not self.by_attributes:
+            found.append(
+                f"sampler=attributes is for loss=hap_attributes; loss={self.loss.get('name')} takes labels"
+            )
         if self.training.warmup_epochs >= max(self.training.epochs, 1):
             found.append(
                 f"training.warmup_epochs must be below training.epochs ({self.training.epochs}), "
                 f"got {self.training.warmup_epochs!r}"
             )
+        return found
+
+    def _loss_faults(self) -> list[str]:
+        """Options of the wrong type; unknown names are found where the loss is built."""
+        entry, found = LOSSES.get(str(self.loss.get("name"))), []
+        types = entry.option_types if entry else {}
+        for option, value in self.loss.items():
+            try:
+                if option in types:
+                    check_type(f"loss.{option}", value, types[option])
+            except OptionError as error:
+                found.append(str(error))
         return found
 
 

@@ -27,7 +27,7 @@ def batch_gradient(
     encoder: Any,
     criterion: nn.Module,
     images: Tensor,
-    labels: Tensor,
+    targets: Tensor,
     *,
     micro_batch: int | None = None,
     seed: int = 0,
@@ -40,7 +40,7 @@ def batch_gradient(
         encoder: as set up by `fabric`.
         criterion: the loss; its own parameters get their gradient too.
         images: this rank's part ``[B, 3, H, W]``.
-        labels: its rows ``[B, L]``.
+        targets: its labels ``[B, L]``, or attributes ``[B, A]``.
         micro_batch: images held with their graph at a time; None for all in one pass. Exact where a vector
             depends on its own image alone: batch norm must be frozen or absent.
         seed: of dropout and the like, with `step`.
@@ -59,7 +59,7 @@ def batch_gradient(
 
     # Every rank has the whole batch, and so the whole loss: the proxies' gradients agree without a reduction.
     everything = gather_across_ranks(local.detach()).requires_grad_()
-    loss: Tensor = criterion(everything, gather_across_ranks(labels))
+    loss: Tensor = criterion(everything, gather_across_ranks(targets))
     loss.backward()  # type: ignore[no-untyped-call]
     assert everything.grad is not None
     own = everything.grad[fabric.global_rank * len(local) : (fabric.global_rank + 1) * len(local)]

@@ -9,7 +9,9 @@ from typing import IO, TYPE_CHECKING, Any, Self
 
 import orjson
 
+from happier.errors import CheckpointError
 from happier.progress import ProgressBar
+from happier.storage.regular_file import open_regular
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -76,7 +78,7 @@ class RunLog:
         return self._file.tell() if self._file is not None else 0
 
     def step(self, at: Position, *, loss: float, lr: float, images: int, every: int) -> None:
-        """Move the bar, and write a line of training figures every so many steps."""
+        """Move the bar, and write a line of training figures every few steps."""
         self._window_images += images
         rate = self._window_images / (time.perf_counter() - self._window_start)
         epoch = at.epoch + 1
@@ -123,6 +125,10 @@ class RunLog:
 def _reopen(path: Path, size: int) -> IO[str]:
     """Open for appending after the first `size` bytes; what follows will be written again."""
     path.touch()
+    try:
+        open_regular(path).close()  # a pipe cannot be cut
+    except OSError as error:
+        raise CheckpointError(f"cannot continue {path}: {error.strerror}; remove it") from error
     with path.open("r+b") as file:
         if file.seek(0, 2) > size:
             file.truncate(size)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from happier.errors import HappierError, TrainingError, first_line
 from happier.extras import needs_extra
-from happier.storage.records import read_json, write_json
+from happier.storage.records import SealedRecord, read_record, write_record
 
 if TYPE_CHECKING:
     from happier.runs.run_directory import RunDirectory
@@ -58,6 +58,12 @@ LOGGERS: Final[Mapping[str, Callable[[RunDirectory, str | None], Any]]] = {
 }
 
 
+class KnownAs(SealedRecord):
+    """What ``logger.json`` holds: the id of the run in each program, by the name of its logger."""
+
+    ids: dict[str, str]
+
+
 class FigureLogger:
     """One of `LOGGERS`, writing into a run's directory or to a server under the run's name.
 
@@ -70,14 +76,15 @@ class FigureLogger:
         settings: its configuration, flat.
 
     Raises:
+        CheckpointError: ``logger.json`` is damaged.
         MissingExtraError: the package is not installed.
         TrainingError: it cannot be started: no account, no server.
     """
 
     def __init__(self, name: str, run: RunDirectory, settings: Mapping[str, Any]) -> None:
         self._name = name
-        known = read_json(run.logger_file) if run.logger_file.exists() else {}
-        known_as = known.get(name) if isinstance(known, dict) else None
+        known = _read_ids(run)
+        known_as = known.get(name)
         try:
             with needs_extra("loggers"):
                 self._logger = LOGGERS[name](run, known_as)
@@ -93,7 +100,7 @@ class FigureLogger:
                 f"training.logger={name} cannot be started ({first_line(error)}); run without it"
             ) from error
         if name != "csv" and not known_as:
-            write_json({**known, name: self._logger.version}, run.logger_file)
+            write_record(KnownAs(ids={**known, name: self._logger.version}), run.logger_file)
 
     def write(self, group: str, values: Mapping[str, float], step: int) -> None:
         """Write figures of a step; undefined ones are left out."""
@@ -118,3 +125,9 @@ class FigureLogger:
                 raise
             self._logger = None
             log.warning("training.logger=%s is lost (%s); training goes on", self._name, first_line(error))
+
+
+def _read_ids(run: RunDirectory) -> dict[str, str]:
+    if not run.logger_file.exists():
+        return {}
+    return read_record(run.logger_file, KnownAs, hint="remove it, and the run begins anew there").ids

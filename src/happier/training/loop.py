@@ -68,13 +68,13 @@ def train(config: TrainConfig, *, progress: Progress = no_progress) -> TrainResu
     fabric = build_fabric(config)
     config = with_start(with_manifest(config, fabric))
     manifest = Manifest.read(str(config.data.manifest))
-    taxonomy = manifest.select("train").taxonomy()
-    config = with_data_size(config, taxonomy.codes, fabric)
+    rows = manifest.select("train")
+    config = with_data_size(config, rows, fabric)
 
     torch.manual_seed(config.seed)
     encoder = build_encoder(config, manifest, fabric)
-    criterion = build_criterion(config, taxonomy, fabric)
-    sampler = build_sampler(config, taxonomy.codes, fabric)
+    criterion = build_criterion(config, rows.taxonomy(), fabric)
+    sampler = build_sampler(config, rows, fabric)
     with run_for_training(config) as run:
         validation = Validation(manifest, config, fabric) if config.evaluation.every else None
         batches = build_batches(config, manifest, encoder, fabric, validation)
@@ -89,13 +89,13 @@ def train(config: TrainConfig, *, progress: Progress = no_progress) -> TrainResu
                 sampler.set_epoch(at.epoch)
                 encoder.train()
                 encoder.train_backbone(trains_all and at.epoch >= config.training.warmup_epochs)
-                for inputs, labels in batches.epoch(at.epoch, list(sampler), first_step=at.step):
+                for inputs, targets in batches.epoch(at.epoch, list(sampler), first_step=at.step):
                     loss = batch_gradient(
                         fabric,
                         model,
                         criterion,
                         fabric.to_device(inputs),
-                        fabric.to_device(labels),
+                        fabric.to_device(targets),
                         micro_batch=config.training.micro_batch,
                         seed=config.seed,
                         step=at.step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,8 @@ from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import nn
 
-from happier.arrays import IntArray
-from happier.data import HierarchicalBatchSampler, Manifest, MPerClassBatchSampler
+from happier.data import AttributeBatchSampler, HierarchicalBatchSampler, Manifest, MPerClassBatchSampler
+from happier.data.class_sampler import GroupBatchSampler
 from happier.data.input_config import IMAGENET
 from happier.encoder import Encoder, Head
 from happier.encoder.backbone import VECTORS_PREFIX
@@ -116,25 +117,37 @@ def with_start(config: TrainConfig) -> TrainConfig:
     return replace(config, model=model, transform=transform)
 
 
-def with_data_size(config: TrainConfig, labels: IntArray, fabric: Any) -> TrainConfig:
+def with_data_size(config: TrainConfig, rows: Manifest, fabric: Any) -> TrainConfig:
     """The same configuration with as many epochs as make the steps that are asked for, if any are.
 
-    The batch is made as small as the classes fill; there are ten evaluations at most.
+    The batch is made as small as the classes, or the images with attributes, fill; there are ten evaluations
+    at most.
+
+    Args:
+        config: of the run.
+        rows: to train on.
+        fabric: devices and ranks.
 
     Raises:
         ConfigError: there are too few classes to train on.
     """
-    training, evaluation = config.training, config.evaluation
-    if training.steps is None:
+    training, evaluation, steps = config.training, config.evaluation, config.training.steps
+    if steps is None:
         return config
     portion = config.sampler.per_class * fabric.world_size
-    classes = len(np.unique(labels, axis=0))
-    if classes < 2 * fabric.world_size:
-        raise ConfigError(f"training needs images of at least {2 * fabric.world_size} classes, got {classes}")
-    fitting = classes // fabric.world_size * portion
+    if config.sampler.name == "attributes":
+        images = int(rows.attributes()[0].any(axis=1).sum())
+        fitting = max(images // portion, 1) * portion
+    else:
+        classes = len(np.unique(rows.labels(), axis=0))
+        if classes < 2 * fabric.world_size:
+            raise ConfigError(
+                f"training needs images of at least {2 * fabric.world_size} classes, got {classes}"
+            )
+        fitting = classes // fabric.world_size * portion
     training = replace(training, batch_size=min(training.batch_size, fitting))
     config = replace(config, training=training)
-    epochs = -(-training.steps // len(build_sampler(config, labels, fabric)))  # type: ignore[operator]
+    epochs = math.ceil(steps / len(build_sampler(config, rows, fabric)))
     every = evaluation.every and max(evaluation.every, -(-epochs // 10))
     return replace(
         config,
@@ -210,7 +223,7 @@ def build_batches(
         found.fingerprint,
         tuple(view[rows] for view in found.views),
     )
-    return FeatureBatches(trained, config.seed, **place)
+    return FeatureBatches(trained, config, **place)
 
 
 def build_criterion(config: TrainConfig, taxonomy: Taxonomy, fabric: Any) -> nn.Module:
@@ -225,25 +238,20 @@ def build_criterion(config: TrainConfig, taxonomy: Taxonomy, fabric: Any) -> nn.
     return criterion.to(fabric.device).train()
 
 
-def build_sampler(
-    config: TrainConfig, labels: IntArray, fabric: Any
-) -> MPerClassBatchSampler | HierarchicalBatchSampler:
-    """The batches of this rank."""
+def build_sampler(config: TrainConfig, rows: Manifest, fabric: Any) -> GroupBatchSampler:
+    """The batches of this rank, of the rows to train on."""
+    shared: dict[str, Any] = {
+        "batch_size": config.training.batch_size,
+        "seed": config.seed,
+        "rank": fabric.global_rank,
+        "world_size": fabric.world_size,
+    }
+    per_class = config.sampler.per_class
+    if config.sampler.name == "attributes":
+        return AttributeBatchSampler(rows.attributes()[0], per_attribute=per_class, **shared)
+    labels = rows.taxonomy().codes
     if config.sampler.name == "hierarchical":
         return HierarchicalBatchSampler(
-            labels,
-            batch_size=config.training.batch_size,
-            per_class=config.sampler.per_class,
-            batches_per_pair=config.sampler.batches_per_pair,
-            seed=config.seed,
-            rank=fabric.global_rank,
-            world_size=fabric.world_size,
+            labels, per_class=per_class, batches_per_pair=config.sampler.batches_per_pair, **shared
         )
-    return MPerClassBatchSampler(
-        labels,
-        batch_size=config.training.batch_size,
-        per_class=config.sampler.per_class,
-        seed=config.seed,
-        rank=fabric.global_rank,
-        world_size=fabric.world_size,
-    )
+    return MPerClassBatchSampler(labels, per_class=per_class, **shared)

@@ -25,7 +25,7 @@ from happier.training.optimization import load_optimizer, trained_part
 if TYPE_CHECKING:
     from torch import nn
 
-    from happier.data import HierarchicalBatchSampler, MPerClassBatchSampler
+    from happier.data.class_sampler import GroupBatchSampler
     from happier.encoder import Encoder
     from happier.training.config import TrainConfig
     from happier.training.optimization import Optimizers
@@ -77,7 +77,7 @@ class RunState:
         batches: TrainingBatches | FeatureBatches,
         encoder: Encoder,
         criterion: nn.Module,
-        sampler: MPerClassBatchSampler | HierarchicalBatchSampler,
+        sampler: GroupBatchSampler,
         optimizers: Optimizers,
         fabric: Any,
         validation: Validation | None,
@@ -89,11 +89,12 @@ class RunState:
         self._optimizers = {"optimizer": optimizers.of_encoder}
         if optimizers.of_proxies is not None:
             self._optimizers["proxy_optimizer"] = optimizers.of_proxies
-        self._data = {"data": _identity(batches.rows, "path")}
+        relevant = ("attributes",) if config.by_attributes else ()
+        self._data = {"data": _identity(batches.rows, "path", *relevant)}
         if isinstance(batches, FeatureBatches):
             self._data["features"] = batches.fingerprint
         if validation is not None:
-            self._data["evaluated_data"] = _identity(validation.rows, "path", "split", "set", "id")
+            self._data["evaluated_data"] = _identity(validation.rows, "path", "split", "set", "id", *relevant)
         self.position = Position()
 
     def state_dict(self) -> dict[str, Any]:

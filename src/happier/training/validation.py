@@ -13,7 +13,7 @@ from happier.errors import ManifestError
 from happier.evaluation.options import EvaluationOptions
 from happier.evaluation.protocol import evaluate_sets, evaluation_sets, splits_to_search
 from happier.losses import gather_across_ranks
-from happier.relevance import HierarchyRelevance
+from happier.relevance import AttributeRelevance, HierarchyRelevance
 from happier.training.batches import EvaluationBatches
 
 if TYPE_CHECKING:
@@ -48,8 +48,11 @@ class Validation:
         self._features: Float32Array | None = None
         if config.model.train == "all":
             self._batches = EvaluationBatches(self.rows, config)
-        relevance = HierarchyRelevance(count_query=config.evaluation.count_query)
-        self._options = EvaluationOptions(relevance=relevance)
+        self._options = EvaluationOptions(
+            relevance=AttributeRelevance(self.rows.attributes()[0])
+            if config.by_attributes
+            else HierarchyRelevance(count_query=config.evaluation.count_query)
+        )
         self._precision = config.training.precision
         self._fabric = fabric
 
