@@ -22,6 +22,7 @@ import numba
 log = logging.getLogger(__name__)
 
 COMPILED = (
+    "bench/evaluation.py",
     "evaluation/inputs.py",
     "losses/_kernel.py",
     "losses/_kernel_problem.py",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from happier.errors import InputError
 from happier.evaluation import evaluate
-from happier.evaluation.evaluate import PAPER_RELEVANCE, Ties
+from happier.evaluation.options import PAPER_RELEVANCE, Ties
 from happier.extras import needs_extra
 from happier.relevance import Relevance
 

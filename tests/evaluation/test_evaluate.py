@@ -138,8 +138,10 @@ def test_memory_mapped_gallery(tmp_path):
                 np.testing.assert_allclose(result.per_query[name], values, atol=1e-12, err_msg=name)
 
 
-def test_a_gallery_on_disk_gives_the_same_bits(tmp_path, monkeypatch):
+@pytest.mark.parametrize("advice", [22, 9999], ids=["the system reads", "the system cannot"])
+def test_a_gallery_on_disk_gives_the_same_bits(advice, tmp_path, monkeypatch):
     """Read in many pieces, ahead of their use, while the one in memory is multiplied as a whole."""
+    monkeypatch.setattr("happier.evaluation.inputs._MADV_POPULATE_READ", advice)
     monkeypatch.setattr("happier.evaluation.inputs.PIECE_BYTES", 8 * 48 * 128)
     generator = np.random.default_rng(6)
     labels = world.random_labels(generator, 3000, 3)
@@ -152,6 +154,11 @@ def test_a_gallery_on_disk_gives_the_same_bits(tmp_path, monkeypatch):
         result = happier.evaluate(vectors[:40], labels[:40], mapped, labels, threads=threads)
         for name, values in expected.per_query.items():
             np.testing.assert_array_equal(result.per_query[name], values, err_msg=name)
+    # Every other row and column of a file: nothing that the system could read as a whole.
+    some = slice(None, None, 2)
+    expected = happier.evaluate(vectors[:40, some], labels[:40], vectors[some, some], labels[some])
+    result = happier.evaluate(vectors[:40, some], labels[:40], mapped[some, some], labels[some])
+    np.testing.assert_array_equal(result.per_query["H-AP"], expected.per_query["H-AP"])
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

@@ -182,6 +182,12 @@ def test_weighted_ap_needs_a_weight_for_each_level(results):
         results[0].weighted_ap([1.0])
 
 
+def test_names_of_levels_are_no_markup():
+    levels = ["[/kind]", "[bold]item"]
+    text = repr(happier.evaluate(np.ones((4, 2)), [[0, 0], [0, 0], [0, 1], [1, 2]], level_names=levels))
+    assert all(name in text for name in levels)
+
+
 def test_a_printed_result_is_plain_text_even_where_colours_are_forced(monkeypatch, capsys):
     """As in a notebook's kernel."""
     monkeypatch.setenv("FORCE_COLOR", "1")

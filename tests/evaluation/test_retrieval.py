@@ -68,6 +68,28 @@ def test_the_area_under_the_curve_is_h_ap(data, bins):
     assert some.area == pytest.approx(values.mean(), abs=1e-12)
 
 
+@pytest.mark.parametrize("ties", ["worst", "best"])
+def test_the_curve_is_the_mean_of_each_query_s_own_read_off_rank_by_rank(data, ties):
+    vectors, labels = data  # small integers: many scores are equal
+    relevance, bins = happier.HierarchyRelevance(), 8
+    found = retrieve(vectors, labels, k=39, ties=ties)
+    curves = []
+    for levels in found.levels:
+        counts = np.bincount(levels, minlength=3)
+        if not counts[1:].any():
+            continue
+        gains = relevance(counts[None])[0][levels]
+        precision = [
+            np.minimum(gains[: k + 1], gain).sum() / (k + 1) / max(gain, 1e-9) for k, gain in enumerate(gains)
+        ]
+        edges = np.cumsum(gains) / gains.sum()
+        steps = (np.arange(8000) + 0.5) / 8000  # fine enough to read the precision at
+        heights = np.array(precision)[np.minimum(np.searchsorted(edges, steps), len(edges) - 1)]
+        curves.append(heights.reshape(bins, -1).mean(1))
+    curve = precision_recall_curve(vectors, labels, bins=bins, ties=ties)
+    np.testing.assert_allclose(curve.precision, np.mean(curves, axis=0), atol=2e-4)
+
+
 def test_a_curve_without_positives_is_undefined():
     assert np.isnan(precision_recall_curve(np.eye(2), [[0], [1]]).area)
 

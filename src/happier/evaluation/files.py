@@ -34,9 +34,10 @@ def per_query_table(found: Evaluation, manifest: Manifest) -> pd.DataFrame:
 
 
 def write_per_query(found: Evaluation, manifest: Manifest, path: Path) -> None:
-    """Write `per_query_table` as Parquet; the write is atomic."""
-    with atomic_file(path) as part:
-        per_query_table(found, manifest).to_parquet(part, index=False)
+    """Write `per_query_table` as Parquet with checksums; the write is atomic."""
+    from happier.storage.tables import write_parquet
+
+    write_parquet(per_query_table(found, manifest), path)
 
 
 def write_text(text: str, path: Path) -> None:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import torch
 from threadpoolctl import threadpool_limits
 
-from happier.arrays import FloatArray
+from happier.arrays import FloatArray, IntArray
 from happier.evaluation.matching import MatchBlock, relevance_table
 from happier.evaluation.options import EvaluationOptions
 from happier.evaluation.problem import RetrievalProblem
-from happier.evaluation.scores import block_rows, score, split_evenly
+from happier.evaluation.scores import block_rows, score, score_blocks, split_evenly
 from happier.metrics import kernel, ranked
 from happier.metrics.schema import Schema
 
@@ -40,9 +40,7 @@ def tally(problem: RetrievalProblem, schema: Schema, options: EvaluationOptions,
     discounts = np.zeros(matching.items + 1)
     discounts[1:] = 1 / np.log2(np.arange(2, matching.items + 2))
 
-    order = matching.order.astype(np.uint32)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order), dtype=np.uint32)
+    order, place = _label_order(problem)
 
     def work(part: slice, block: MatchBlock, scores: npt.NDArray[Any], table: FloatArray, start: int) -> None:
         """Run the kernel on some rows of a block; it releases the interpreter, so threads run in parallel."""
@@ -67,6 +65,37 @@ def tally(problem: RetrievalProblem, schema: Schema, options: EvaluationOptions,
             for job in jobs:
                 job.result()
     return Tallies(sums, heads)
+
+
+def ranked_levels(
+    problem: RetrievalProblem, chosen: IntArray, *, worst: bool
+) -> Iterator[tuple[npt.NDArray[np.int8], MatchBlock]]:
+    """The level at each rank of the whole gallery ``[q, N]``, -1 past the end, some queries at a time.
+
+    Args:
+        problem: queries and gallery.
+        chosen: indices of the queries.
+        worst: lower levels first among equal scores.
+    """
+    order, place = _label_order(problem)
+    discounts = np.zeros(problem.matching.items + 1)
+    # The caller needs some twenty bytes for each positive.
+    for found in score_blocks(problem, chosen, copies=8):
+        block, levels = found.match, np.empty(found.scores.shape, dtype=np.int8)
+        sums = np.empty((len(levels), kernel.SCALARS + 2 * problem.depth))
+        kernel.tally_block(
+            found.scores, order, place, block.starts, block.stops, block.excluded, block.excluded_start,
+            block.counts, np.zeros(block.counts.shape), discounts, worst, sums, levels,
+        )  # fmt: skip
+        yield levels, block
+
+
+def _label_order(problem: RetrievalProblem) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """The gallery in depth-first label order ``[N]``, and the position of each item in it ``[N]``."""
+    order = problem.matching.order.astype(np.uint32)
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order), dtype=np.uint32)
+    return order, place
 
 
 def metrics_of(

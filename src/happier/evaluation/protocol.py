@@ -24,7 +24,7 @@ from happier.evaluation.evaluate import DEFAULTS, evaluate_problem
 from happier.evaluation.options import PAPER_RELEVANCE, EvaluationOptions, Ties
 from happier.evaluation.problem import RetrievalProblem
 from happier.evaluation.result import Result
-from happier.relevance import Relevance
+from happier.relevance import AttributeRelevance, Relevance
 from happier.taxonomy import UNKNOWN
 
 if TYPE_CHECKING:
@@ -97,6 +97,13 @@ class EvaluationSet:
     def problem(self, vectors: Any, manifest: Manifest) -> RetrievalProblem:
         """The test set prepared: checked and sorted; the arguments are those of `arguments`."""
         return RetrievalProblem.prepare(**self.arguments(vectors, manifest))
+
+    def options(self, options: EvaluationOptions) -> EvaluationOptions:
+        """The options for this test set: its levels' names, and the attributes of its own rows."""
+        relevance = options.relevance
+        if isinstance(relevance, AttributeRelevance):
+            relevance = relevance.between(self.queries, self.gallery_rows)
+        return replace(options, level_names=self.level_names, relevance=relevance)
 
 
 def splits_to_search(manifest: Manifest, split: str | None = None) -> tuple[str, ...]:
@@ -208,7 +215,7 @@ def evaluate_manifest(
     manifest: Manifest,
     *,
     split: str | None = None,
-    relevance: Relevance = PAPER_RELEVANCE,
+    relevance: Relevance | AttributeRelevance = PAPER_RELEVANCE,
     ks: Sequence[int] = (1, 10, 100),
     ties: Ties = "worst",
 ) -> Evaluation:
@@ -218,7 +225,7 @@ def evaluate_manifest(
         vectors: embeddings ``[N, D]``, one for each row of the manifest.
         manifest: the rows; those of splits that take no part are ignored.
         split: as in `splits_to_search`.
-        relevance: of each level.
+        relevance: of each level, or by attributes of the manifest's rows.
         ks: cut-offs of the metrics at k; DyML's protocol adds 1.
         ties: order of equal scores.
     """
@@ -246,7 +253,7 @@ def evaluate_sets(
         options = replace(options, ks=(*options.ks, 1))
     if results is None:
         results = tuple(
-            evaluate_problem(problem, replace(options, level_names=one.level_names))
+            evaluate_problem(problem, one.options(options))
             for one, problem in zip(sets, problems, strict=True)
         )
     dyml = None
@@ -254,7 +261,9 @@ def evaluate_sets(
         dyml = dyml_summary({one.name: result for one, result in zip(sets, results, strict=True)})
     elif scales == "levels":
         by_level = {
-            name: evaluate_problem(problems[0].at_level(level), replace(options, level_names=(name,)))
+            name: evaluate_problem(
+                problems[0].at_level(level), replace(sets[0].options(options), level_names=(name,))
+            )
             for level, name in enumerate(sets[0].level_names, start=1)
         }
         dyml = dyml_summary(by_level)

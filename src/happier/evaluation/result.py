@@ -122,13 +122,14 @@ class Result:
 
     def __rich__(self) -> Any:
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(title=f"{self.summary['queries']:,} queries", title_justify="left")
         table.add_column("metric")
         names = [name for _, name in self.schema.levels()]
         table.add_column("all", justify="right")
         for name in names:
-            table.add_column(name, justify="right")
+            table.add_column(Text(name), justify="right")  # a name may look like markup
         for metric in _table_rows(self.schema):
             whole = self.summary.get(metric)
             cells = [_cell(metric, whole)] + [

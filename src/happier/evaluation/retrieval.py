@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,13 @@ from torch import Tensor
 
 from happier.arrays import IntArray
 from happier.errors import InputError, OptionError
-from happier.evaluation.matching import MatchBlock, relevance_table
+from happier.evaluation.kernel_engine import ranked_levels
+from happier.evaluation.matching import relevance_table
 from happier.evaluation.options import PAPER_RELEVANCE, Ties
 from happier.evaluation.problem import RetrievalProblem
 from happier.evaluation.scores import score_blocks
 from happier.evaluation.torch_engine import rank_by_score
-from happier.metrics.ranked import hierarchical_precision, hierarchical_recall
+from happier.metrics.ranked import hierarchical_rank, hierarchical_recall
 from happier.relevance import Relevance
 
 Indices = Sequence[int] | IntArray
@@ -105,11 +106,15 @@ def retrieve_problem(
     indices = np.full((len(chosen), k), -1, dtype=np.int64)
     scores = np.full((len(chosen), k), np.nan)
     levels = np.full((len(chosen), k), -1, dtype=np.int8)
-    for place, block in _ranked_blocks(problem, chosen, worst=ties == "worst", k=k):
-        width = block.order.shape[1]
-        indices[place, :width] = block.order
-        scores[place, :width] = block.scores
-        levels[place, :width] = block.levels
+    # Where all items are wanted, sorting them needs about twenty times the memory of the scores.
+    for block in score_blocks(problem, chosen, copies=20):
+        shared = problem.matching.levels(block.queries)
+        order = _first(torch.from_numpy(block.scores), torch.from_numpy(shared), k, worst=ties == "worst")
+        shared[block.match.owner, block.match.excluded] = -1
+        first = block.place, slice(order.shape[1])
+        indices[first] = order
+        scores[first] = np.take_along_axis(block.scores, order, axis=1)
+        levels[first] = np.take_along_axis(shared, order, axis=1)
     past_end = levels < 0
     indices[past_end], scores[past_end] = -1, np.nan
     return Retrieval(chosen, indices, scores, levels)
@@ -171,58 +176,47 @@ def curve_of_problem(
     chosen = _check_queries(queries, len(problem.queries))
     edges = np.linspace(0, 1, bins + 1)
     total, defined = np.zeros(bins), 0
-    for _, block in _ranked_blocks(problem, chosen, worst=ties == "worst"):
-        table = torch.from_numpy(relevance_table(relevance, block.match))
-        ranked, counts = torch.from_numpy(block.levels), torch.from_numpy(block.match.counts)
-        recall = hierarchical_recall(ranked, table, counts).numpy()
-        precision = hierarchical_precision(ranked, table).nan_to_num(0.0).numpy()
-        for row, heights in zip(recall, precision, strict=True):
-            if np.isnan(row[0]):
+    for levels, match in ranked_levels(problem, chosen, worst=ties == "worst"):
+        positives, ranks = _positives(levels)
+        table, counts = torch.from_numpy(relevance_table(relevance, match)), torch.from_numpy(match.counts)
+        recalls = hierarchical_recall(positives, table, counts).numpy()
+        # Up to a rank, the area below the curve is what the ranks so far add to H-AP.
+        areas = (hierarchical_rank(positives, table) / ranks).cumsum(1).numpy()
+        totals = (table * counts)[:, 1:].sum(1).numpy()
+        for recall, area, whole in zip(recalls, areas, totals, strict=True):
+            if whole <= 0:
                 continue
-            # Area from recall 0 to each rank, read off at the edges: in between it is linear.
-            area = np.cumsum(np.diff(row, prepend=0.0) * heights)
-            at_edges = np.interp(edges, np.r_[0.0, row], np.r_[0.0, area])
-            at_edges[-1] = area[-1]  # the last recall is 1 up to rounding
+            # Read off at the edges: in between it is linear.
+            at_edges = np.interp(edges, np.r_[0.0, recall], np.r_[0.0, area / whole])
+            at_edges[-1] = area[-1] / whole  # the last recall is 1 up to rounding
             total += np.diff(at_edges) * bins
             defined += 1
     return Curve(edges[1:], total / defined if defined else np.full(bins, np.nan))
 
 
-@dataclass(frozen=True)
-class _RankedBlock:
-    order: npt.NDArray[np.int64]
-    scores: npt.NDArray[np.float64]
-    levels: npt.NDArray[np.int8]
-    match: MatchBlock
+def _positives(levels: npt.NDArray[np.int8]) -> tuple[Tensor, Tensor]:
+    """Of ranked levels ``[q, N]`` the positive ones ``[q, P]``, padded with -1, and the rank of each."""
+    row, place = np.nonzero(levels > 0)
+    number = np.bincount(row, minlength=len(levels))
+    column = np.arange(len(row)) - np.repeat(np.cumsum(number) - number, number)
+    positives = np.full((len(levels), int(number.max(initial=0))), -1, dtype=np.int8)
+    ranks = np.ones(positives.shape)
+    positives[row, column], ranks[row, column] = levels[row, place], place + 1
+    return torch.from_numpy(positives), torch.from_numpy(ranks)
 
 
-def _ranked_blocks(
-    problem: RetrievalProblem, chosen: IntArray, *, worst: bool, k: int | None = None
-) -> Iterator[tuple[slice, _RankedBlock]]:
-    """Rank the whole gallery (or its first k) for the chosen queries, a block at a time."""
-    # A full sort needs about twenty times the memory of the scores.
-    for block in score_blocks(problem, chosen, copies=20):
-        levels = problem.matching.levels(block.queries)
-        order = _first(torch.from_numpy(block.scores), torch.from_numpy(levels), worst=worst, k=k).numpy()
-        levels[block.match.owner, block.match.excluded] = -1
-        scores = np.take_along_axis(block.scores, order, axis=1).astype(np.float64)
-        yield (
-            block.place,
-            _RankedBlock(order, scores, np.take_along_axis(levels, order, axis=1), block.match),
-        )
-
-
-def _first(scores: Tensor, levels: Tensor, *, worst: bool, k: int | None) -> Tensor:
-    """Order of the first k items ``[q, k]``, of all where k is None."""
-    items = scores.shape[1]
-    if k is None or k >= items:
-        return rank_by_score(scores, levels, worst=worst)
-    least = scores.topk(k, dim=1).values[:, -1:]
-    # Items that tie with the last may belong among them; sorted, so that equal ones keep their order.
-    number = int((scores >= least).sum(1).max())
-    near = scores.topk(number, dim=1, sorted=False).indices.sort(dim=1).values
+def _first(scores: Tensor, levels: Tensor, k: int, *, worst: bool) -> npt.NDArray[np.int64]:
+    """Order of the first k items ``[q, k]``."""
+    if k >= scores.shape[1]:
+        return rank_by_score(scores, levels, worst=worst).numpy()
+    values, near = scores.topk(k + 1, dim=1)
+    if (values[:, -1] == values[:, -2]).any():
+        # Items that tie with the last may belong among them.
+        number = int((scores >= values[:, -2:-1]).sum(1).max())
+        near = scores.topk(number, dim=1, sorted=False).indices
+    near = near.sort(dim=1).values  # so that equal ones keep their order
     order = rank_by_score(scores.gather(1, near), levels.gather(1, near), worst=worst)
-    return near.gather(1, order[:, :k])
+    return near.gather(1, order[:, :k]).numpy()
 
 
 def _check_queries(queries: Indices | None, number: int) -> IntArray:

@@ -18,7 +18,7 @@ from happier.evaluation.problem import RetrievalProblem
 # BLAS packs the gallery again for each block: with this many queries at a time that costs a tenth of the
 # product, however large the gallery is. A small gallery leaves room for more, a huge one for fewer.
 BLOCK_QUERIES = 256
-BLOCK_BYTES, LARGEST_BLOCK_BYTES = 128 << 20, 1 << 30
+BLOCK_BYTES, LARGEST_BLOCK_BYTES = 128 << 20, 2 << 30
 
 
 def block_rows(items: int, itemsize: int, queries: int, block_size: int | None) -> int:
