@@ -136,5 +136,5 @@ def test_nothing_is_written_over_what_is_read(photos):
         ("split", table, "-o", photos / "s.csv", "--seed", "-5"),
     )
     assert codes == [2, 2, 2, 2, 2], errors
-    assert "is what is read; choose another name" in "".join(errors[0])
+    assert "is the input; choose another name" in "".join(errors[0])
     assert table.read_bytes() == before

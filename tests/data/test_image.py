@@ -262,5 +262,6 @@ def test_damaged_exif_data(tmp_path, make_image):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert read_image(path).size == (40, 30)
-    with pytest.raises(ImageError, match=r"a\.jpg: .*EXIF"):
-        read_image(path)
+        warnings.simplefilter("error")
+        with pytest.raises(ImageError, match=r"a\.jpg: .*EXIF"):
+            read_image(path)

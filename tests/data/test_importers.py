@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import pickle
 import sys
 
@@ -144,6 +145,8 @@ def test_revisited_oxford(tmp_path, make_image):
         ({"qimlist": ["all_souls_000013"]}, "has 1 queries and the ground truth of 2"),
         ({"imlist": ["a"]}, "easy of query all_souls_000013 has 2, of 1 images"),
         ({"gnd": 3}, "not a ground truth of the revisited protocol"),
+        ({"gnd": [{"bbx": [math.nan] * 4, "easy": [], "hard": [], "junk": []}] * 2}, "must have 4 numbers"),
+        ({"gnd": [{"bbx": [0, 0, 9, 9], "easy": [math.inf], "hard": [], "junk": []}] * 2}, "not a ground"),
         ({"imlist": ["a b", "c", "d", "e"]}, "'a b' must have no spaces"),
         ({"qimlist": ["all_souls_000013", "gone_1"]}, "cannot cut the query out of .*gone_1.jpg"),
     ],

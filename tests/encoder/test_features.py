@@ -11,6 +11,7 @@ from happier import Encoder
 from happier.data import InputConfig, build_transform
 from happier.encoder import inference_backends
 from happier.encoder.features import Features, FeatureStore, apply_head
+from happier.encoder.inference_backends import feature_function
 from happier.encoder.vector_models import embedding_function
 from happier.errors import DataError, InputError, ManifestError, OptionError
 
@@ -128,12 +129,37 @@ def test_onnxruntime_gives_the_vectors_of_torch(encoder, manifest, cache):
     np.testing.assert_allclose(encoder.embed(manifest.files(), backend="onnxruntime"), expected, atol=1e-5)
 
 
+def test_onnxruntime_computes_large_images_a_few_at_a_time(encoder, cache, monkeypatch):
+    images = torch.rand(5, 3, encoder.image_size, encoder.image_size)
+    with feature_function(encoder, precision="fp32", backend="onnxruntime", images=5) as compute:
+        whole = compute(images)
+        monkeypatch.setattr(inference_backends, "_PIXELS_AT_ONCE", 2 * encoder.image_size**2)
+        torch.testing.assert_close(compute(images), whole)
+        monkeypatch.setattr(inference_backends, "_PIXELS_AT_ONCE", 1)
+        torch.testing.assert_close(compute(images), whole)
+
+
 def test_a_backend_is_chosen_by_device_and_number(encoder, monkeypatch):
     assert inference_backends._choose(encoder, "fp32", 10) == "torch"
     assert inference_backends._choose(encoder, "bf16", 10**6) == "torch"
     assert inference_backends._choose(encoder, "fp32", 10**6) == "onnxruntime"
     monkeypatch.setattr(inference_backends.importlib.util, "find_spec", lambda name: None)
     assert inference_backends._choose(encoder, "fp32", 10**6) == "torch"
+
+
+def test_a_broken_onnxruntime_is_a_warning(encoder, manifest, monkeypatch, caplog):
+    """Its library may need one that the system lacks; with the backend asked for by name it is an error."""
+
+    def broken(_encoder):
+        raise ImportError("libfoo.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(inference_backends, "_onnx_session", broken)
+    with pytest.raises(OptionError, match=r"libfoo.*use backend torch"):
+        encoder.embed(manifest.files(), backend="onnxruntime")
+    monkeypatch.setattr(inference_backends, "_choose", lambda *arguments: "onnxruntime")
+    found = encoder.embed(manifest.files())
+    assert "libfoo.so.1: cannot open shared object file); using torch instead" in caplog.text
+    np.testing.assert_allclose(found, encoder.embed(manifest.files(), backend="torch"), atol=1e-6)
 
 
 def test_other_vectors_are_never_used(encoder, manifest, monkeypatch, caplog):

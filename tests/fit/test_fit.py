@@ -4,7 +4,9 @@ import json
 import os
 import shlex
 import shutil
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,12 @@ from typer.testing import CliRunner
 import happier
 from happier.cli import app
 from happier.data import Manifest
+from happier.data.importers import import_manifest
 from happier.errors import DataError
 from happier.fit import FitOptions, fit
 from happier.fit.directory import FitDirectory
 from happier.search import Index
+from happier.vectors.image_pass import PassOptions
 
 TINY = ("model.backbone=test_resnet", "model.pretrained=null", "transform.size=32", "training.steps=4",
         "model.hidden=16", "model.dim=16", "transform.normalize=imagenet", "data.workers=0")  # fmt: skip
@@ -66,8 +70,8 @@ def test_a_folder_becomes_a_model_a_page_and_an_index_and_again_only_what_change
     seen, tell = stages()
     options = FitOptions(levels=("kind", "item"), train="head", overrides=TINY)
     found = fit(photos, out, options, tell=tell)
-    assert seen == ["checking", "computing features", "training HAPPIER", "training NSM", "evaluating",
-                    "reporting", "indexing"]  # fmt: skip
+    assert seen == ["computing features", "training HAPPIER", "training NSM", "evaluating", "reporting",
+                    "indexing"]  # fmt: skip
     assert found.left_out == {"unreadable": 1}
     assert found.images == 48
     assert {"train", "test"} == set(Manifest.read(out / "manifest.parquet").splits)
@@ -235,9 +239,74 @@ def test_places_that_cannot_be_used_are_one_line(photos, tmp_path):
         fit(photos, tmp_path / "out", FitOptions(train="tail"))
     with pytest.raises(happier.HappierError, match="loss=csl: `happier fit` sets"):
         fit(photos, tmp_path / "out", FitOptions(overrides=["loss=csl"]))
+    with pytest.raises(happier.HappierError, match=r"data\.features=x\.npy: `happier fit` sets"):
+        fit(photos, tmp_path / "out", FitOptions(overrides=["data.features=x.npy"]))
+    with pytest.raises(DataError, match="MISSING"):
+        fit(tmp_path / "MISSING.CSV", tmp_path / "out")
     run = CliRunner().invoke(app, ["fit", str(photos), "-o", str(tmp_path / "out"), "--gpu"])
     assert torch.cuda.is_available() or "torch finds no GPU" in str(run.exception)
     assert not (tmp_path / "out").exists()
+
+
+def test_unreadable_and_missing_images_are_left_out_and_the_others_decoded_once(
+    photos, tmp_path, monkeypatch
+):
+    import happier.data
+
+    manifest = import_manifest("folder", photos)
+    paths = manifest.table["path"].tolist()
+    cut, gone = photos / paths[5], photos / paths[17]
+    whole = cut.read_bytes()
+    cut.write_bytes(whole[: len(whole) // 2])
+    gone.unlink()
+    table = manifest.write(tmp_path / "photos.parquet")
+    decoded, original = Counter(), happier.data.decode_image
+
+    def decode(path, **options):
+        decoded[str(path)] += 1
+        return original(path, **options)
+
+    monkeypatch.setattr(happier.data, "decode_image", decode)
+    out = tmp_path / "out"
+    found = fit(table, out, FitOptions(train="head", overrides=TINY))
+    assert found.left_out == {"missing": 1, "unreadable": 1}
+    kept = Manifest.read(out / "manifest.parquet").files()
+    assert len(kept) == found.images == 46
+    assert decoded == Counter(map(str, [*kept, cut]))
+    # Whole again: it alone is decoded, since the others are kept; what is missing still is.
+    decoded.clear()
+    cut.write_bytes(whole)
+    again = fit(table, out, FitOptions(train="head", overrides=TINY))
+    assert again.left_out == {"missing": 1}
+    assert decoded == Counter([str(cut)])
+
+
+def test_too_few_classes_that_can_be_read_leave_nothing(photos, tmp_path):
+    for file in photos.rglob("*.png"):
+        if file.parts[-3] != "k0":
+            file.write_bytes(b"nothing")
+    with pytest.raises(DataError, match="3 classes of two or more images; 4 are needed"):
+        fit(photos, tmp_path / "out", FitOptions(train="head", overrides=TINY))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_fit_that_is_stopped_while_images_are_read_goes_on_there(photos, tmp_path, monkeypatch):
+    import happier.data
+
+    decoded, original = [], happier.data.decode_image
+
+    def decode(path, **options):
+        decoded.append(path)
+        if len(decoded) == 20:
+            raise KeyboardInterrupt
+        return original(path, **options)
+
+    monkeypatch.setattr(happier.data, "decode_image", decode)
+    monkeypatch.setattr("happier.fit.fitting.PassOptions", partial(PassOptions, batch_size=8))
+    with pytest.raises(KeyboardInterrupt):
+        fit(photos, tmp_path / "out", HEAD)
+    fit(photos, tmp_path / "out", HEAD)
+    assert len(decoded) == 20 + 48 - 16
 
 
 HEAD = FitOptions(levels=("kind", "item"), train="head", overrides=TINY)
@@ -290,9 +359,10 @@ def test_other_images_that_a_stopped_fit_wrote_are_not_used(fitted, tmp_path, mo
     with monkeypatch.context() as patch:
         write = Manifest.write
 
-        def stop(*given, **options):
-            write(*given, **options)
-            raise KeyboardInterrupt
+        def stop(manifest, path):
+            write(manifest, path)
+            if path == out / "manifest.parquet":
+                raise KeyboardInterrupt
 
         patch.setattr(Manifest, "write", stop)
         with pytest.raises(KeyboardInterrupt):
@@ -313,7 +383,8 @@ def test_a_first_fit_that_was_stopped_may_be_resumed(photos, tmp_path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             fit(photos, out, HEAD)
     FitDirectory(out).check()
-    (out / "fit.json").rename(out / ".fit.json.0123abcd.part")  # killed while it wrote the record
+    shutil.rmtree(out / "features")
+    (out / "fit.json").rename(out / ".fit.json.0123abcd.part")  # killed while it wrote its first file
     FitDirectory(out).check()
 
 
@@ -329,11 +400,11 @@ def test_an_image_of_the_same_size_and_time_is_another_image(fitted):
         fit(photos, out, HEAD, tell=tell)
         parts = {"computing features", "training HAPPIER", "training NSM", "reporting", "indexing"}
         assert parts - set(seen) == set()
-        # The same content at another time: checked again, and nothing else.
+        # The same content at another time: nothing is made again.
         seen.clear()
         image.touch()
         fit(photos, out, HEAD, tell=tell)
-        assert seen == ["checking", "evaluating"]
+        assert seen == ["evaluating"]
     finally:
         image.write_bytes(content)
         os.utime(image, ns=(times.st_atime_ns, times.st_mtime_ns))

@@ -187,7 +187,7 @@ def test_every_figure_is_there_in_every_format(folder):
 
 def test_a_report_replaces_a_report_and_nothing_else(runs, tmp_path):
     (tmp_path / "precious.txt").write_text("mine")
-    with pytest.raises(DataError, match="is no report"):
+    with pytest.raises(DataError, match="is not a report"):
         write_report(runs[:1], tmp_path, options=FAST)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]
     place = tmp_path / "r"
@@ -196,13 +196,13 @@ def test_a_report_replaces_a_report_and_nothing_else(runs, tmp_path):
     assert "Second" in (place / "index.html").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"precious.txt", "r"}
     (place / "notes.txt").write_text("mine")
-    with pytest.raises(DataError, match=r"holds 'notes\.txt', which is not of a report"):
+    with pytest.raises(DataError, match=r"holds 'notes\.txt', which is not part of a report"):
         write_report(runs[:1], place, options=FAST)
     assert (place / "notes.txt").read_text() == "mine"
     site = tmp_path / "site"
     site.mkdir()
     (site / "index.html").write_text("my own page")
-    with pytest.raises(DataError, match="is no report"):
+    with pytest.raises(DataError, match="is not a report"):
         write_report(runs[:1], site, options=FAST)
     assert (site / "index.html").read_text() == "my own page"
 
@@ -230,7 +230,7 @@ def test_runs_of_other_rows_are_not_compared(runs):
     turned = runs[1].manifest.take(np.arange(96)[::-1])
     with pytest.raises(InputError, match="different images or labels"):
         write_report([runs[0], replace(runs[1], manifest=turned)], "never")
-    with pytest.raises(OptionError, match="1 to 4 runs, got 5"):
+    with pytest.raises(OptionError, match="1 to 4 runs can be compared, got 5"):
         write_report([*runs, *runs, runs[0]], "never")
 
 
@@ -297,6 +297,9 @@ def test_better_is_higher_but_for_severity(results):
 def test_latex_has_one_line_per_model_and_escapes(results):
     text = to_latex(metric_rows(results, resamples=20), ["HAPPIER_F", "50 %"])
     assert r"HAPPIER\_F & " in text
+    odd = to_latex(metric_rows(results, resamples=20), [r"a\b~c", "{d}^2"])
+    assert r"a\textbackslash{}b\textasciitilde{}c & " in odd
+    assert r"\{d\}\textasciicircum{}2 & " in odd
     assert r"50 \% & " in text
     assert text.count(r"\textbf") >= 5
     widths = {line.count("&") for line in text.splitlines() if "&" in line}

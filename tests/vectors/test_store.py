@@ -17,7 +17,10 @@ from processes import command, run_fresh, run_ranks, script
 
 from happier import Encoder
 from happier.encoder import Embeddings, keep_embeddings
-from happier.errors import CheckpointError, DataError, ImageError
+from happier.encoder.vector_models import embedding_model
+from happier.errors import CheckpointError, DataError, ImageError, UnreadableImagesError
+from happier.vectors.image_pass import PassOptions
+from happier.vectors.store import VectorStore
 
 HERE = Path(__file__).parent
 
@@ -161,7 +164,39 @@ def test_an_unreadable_image_is_one_line(encoder, manifest, tmp_path, workers):
     assert not (tmp_path / "out").exists()
 
 
+def test_the_first_error_is_told_where_cleaning_up_fails_too(encoder, manifest, tmp_path, monkeypatch):
+    def fails(directory):
+        raise PermissionError(13, "Permission denied", str(directory))
+
+    monkeypatch.setattr("happier.vectors.store.remove_unfinished", fails)
+    manifest.files()[9].write_bytes(b"not an image")
+    with pytest.raises(ImageError, match=r"9\.png"):
+        encoder.embed_manifest(manifest, tmp_path / "out")
+
+
 # Readers and writers
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pass_to_the_end_names_all_unreadable_images_and_keeps_the_others(
+    encoder, manifest, tmp_path, counted, workers
+):
+    files = manifest.files()
+    bad = [1, *range(4, 8), len(files) - 1]
+    for row in bad:
+        files[row].write_bytes(b"broken")
+    store, model = VectorStore(tmp_path / "out"), embedding_model(encoder)
+    options = PassOptions(batch_size=4, workers=workers, to_the_end=True)
+    with pytest.raises(UnreadableImagesError) as error:
+        store.update(model, manifest, options=options, progress=counted)
+    assert list(error.value.reasons) == [str(files[row]) for row in bad]
+    assert counted.total == len(files)
+    assert not store.exists()
+    counted.total = 0
+    rest = manifest.take([row for row in range(len(files)) if row not in bad])
+    found = store.update(model, rest, options=options, progress=counted)
+    assert counted.total == 0
+    assert same_vectors(found.vectors, encoder.embed(rest.files()))
 
 
 def test_a_reader_keeps_what_it_opened(encoder, manifest, tmp_path):

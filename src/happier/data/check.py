@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +66,20 @@ def check_manifest(
     workers = (os.cpu_count() or 1) if workers is None else workers
     if not 1 <= workers <= MOST_WORKERS:
         raise OptionError(f"workers must be 1 to {MOST_WORKERS}, got {workers}")
-    hashes, missing, unreadable = _read_all(manifest, workers, progress)
+    return check_contents(manifest, *_read_all(manifest, workers, progress))
+
+
+def check_contents(
+    manifest: Manifest, hashes: dict[int, str], missing: Sequence[int], unreadable: dict[int, str]
+) -> CheckReport:
+    """Look for everything that commonly goes wrong in a data set whose images have been read.
+
+    Args:
+        manifest: already valid as a table.
+        hashes: of the content of each readable row's image.
+        missing: rows without a file.
+        unreadable: why the images of the other rows cannot be read.
+    """
     paths = manifest.table["path"].tolist()
     duplicates, left_out = _duplicates(manifest, hashes)
     findings = [

@@ -14,12 +14,13 @@ Each part is made again only where what it is made of has changed.
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, final
 
 from happier.data import Manifest
-from happier.errors import CheckpointError, DataError, ManifestError
+from happier.errors import CheckpointError, DataError, HappierError, ManifestError
 from happier.runs import RunDirectory
 from happier.storage.atomic import LOCK_FILE, is_leftover, remove
 from happier.storage.lock import locked
@@ -129,6 +130,22 @@ class FitDirectory:
     def write(self, record: FitRecord) -> None:
         """Note what the parts were made of."""
         write_record(record, self.record_file)
+
+    @contextmanager
+    def begun(self, record: FitRecord) -> Iterator[None]:
+        """Note that a fit was begun, so that it may be resumed; an error leaves no new directory behind."""
+        new = not self.record_file.exists()
+        if new:
+            self.write(record)
+        try:
+            yield
+        except HappierError:
+            if new:
+                for entry in (self.record_file, self.features, self.path / LOCK_FILE):
+                    remove(entry)
+                with suppress(OSError):  # not empty
+                    self.path.rmdir()
+            raise
 
     def remove_runs(self, part: Part) -> None:
         """Remove the runs of a part, which are of other images or settings.

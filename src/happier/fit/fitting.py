@@ -12,7 +12,8 @@ import torch
 
 from happier.data import Manifest
 from happier.data.split import repeated_levels
-from happier.errors import DataError
+from happier.encoder.features import Features
+from happier.errors import DataError, UnreadableImagesError
 from happier.evaluation.options import EvaluationOptions
 from happier.evaluation.protocol import splits_to_search
 from happier.evaluation.result import compare
@@ -36,7 +37,7 @@ __all__ = ["fit"]
 
 log = logging.getLogger(__name__)
 # Seconds on one CPU core, until the pace of a stage is known; of images of 224 px.
-_CHECK_IMAGE: Final = 2e-3
+_DECODE_IMAGE: Final = 2e-3
 _COMPUTE_FEATURES: Final = 1e-2
 _HEAD_STEP_IMAGE: Final = 2e-4
 _TUNE_IMAGE: Final = 8e-2
@@ -74,21 +75,70 @@ def fit(source: Path, out: Path, options: FitOptions | None = None, *, tell: Tel
     }
     given = read_source(source, options.levels)
     clock.plan(_guesses(len(given), configs))
-    images, prepared = digest(given), None
-    if directory.read().images != images:
-        # Before anything is written: faulty images leave nothing behind.
-        prepared = prepare(given, source, progress=lambda *at: clock("checking", *at))
+    images = digest(given)
+    network = _FrozenNetwork(configs["head", LOSSES[0]], given, clock)
     with directory.locked():
         # Only now: another fit may have changed the directory meanwhile.
         record = directory.read()
         if record.images != images or directory.read_manifest() is None:
-            prepared = prepared or prepare(given, source, progress=lambda *at: clock("checking", *at))
+            with directory.begun(record):
+                prepared = prepare(given, source, *network.read(given))
             record = record.model_copy(update={"images": images, "left_out": prepared.left_out})
             directory.write_manifest(prepared.manifest, record)
-        found = _Fitting(directory, options, configs, record, clock).run(source)
+        found = _Fitting(directory, options, configs, record, network, clock).run(source)
     if digest(given) != images:
         log.warning("images of %s were changed meanwhile; run it again to use them as they are now", source)
     return found
+
+
+class _FrozenNetwork:
+    """The network without training, and its features of images, which are kept.
+
+    Args:
+        config: of a head.
+        manifest: of images.
+        clock: told of the images.
+    """
+
+    def __init__(self, config: TrainConfig, manifest: Manifest, clock: Clock) -> None:
+        self.folder, self.workers = config.data.feature_folder, config.data.workers
+        self.clock = clock
+        torch.manual_seed(config.seed)
+        fabric = build_fabric(config)
+        self.encoder = build_encoder(config, manifest, fabric).to(fabric.device)
+
+    def features(self, manifest: Manifest, *, to_the_end: bool = False) -> Features:
+        """Of every image.
+
+        Raises:
+            ImageError: an image cannot be read; see `PassOptions`.
+        """
+        source = FeatureSource(
+            folder=self.folder, options=PassOptions(workers=self.workers, to_the_end=to_the_end)
+        )
+        return source.features(
+            self.encoder,
+            manifest,
+            tuple(manifest.splits),
+            progress=lambda *at: self.clock("computing features", *at),
+        )
+
+    def read(self, manifest: Manifest) -> tuple[dict[Path, str], dict[Path, str]]:
+        """Compute the features of all images that can be read.
+
+        Returns:
+            The hash of each image's content, and why the others cannot be read.
+        """
+        files, unreadable = manifest.files(), dict[Path, str]()
+        while rows := [row for row, file in enumerate(files) if file not in unreadable]:
+            try:
+                contents = self.features(manifest.take(rows), to_the_end=True).contents
+            except UnreadableImagesError as error:
+                unreadable |= {Path(file): reason for file, reason in error.reasons.items()}
+            else:
+                hashes = (content.hash for content in contents)
+                return dict(zip((files[row] for row in rows), hashes, strict=True)), unreadable
+        return {}, unreadable
 
 
 class _Fitting:
@@ -100,10 +150,11 @@ class _Fitting:
         options: FitOptions,
         configs: dict[tuple[Part, str], TrainConfig],
         record: FitRecord,
+        network: _FrozenNetwork,
         clock: Clock,
     ) -> None:
         self.directory, self.options, self.configs, self.record = directory, options, configs, record
-        self.clock = clock
+        self.network, self.clock = network, clock
         # Read as others will read it, rather than as it was prepared.
         self.manifest = Manifest.read(directory.manifest)
         self.content = ""
@@ -140,24 +191,12 @@ class _Fitting:
 
     def _frozen(self) -> Run:
         """The network without training: its features of every image, of which those to search make a run."""
-        config = self.configs["head", LOSSES[0]]
-        torch.manual_seed(config.seed)
-        fabric = build_fabric(config)
-        encoder = build_encoder(config, self.manifest, fabric).to(fabric.device)
-        source = FeatureSource(
-            folder=config.data.feature_folder, options=PassOptions(workers=config.data.workers)
-        )
-        features = source.features(
-            encoder,
-            self.manifest,
-            tuple(self.manifest.splits),
-            progress=lambda *at: self.clock("computing features", *at),
-        )
+        features = self.network.features(self.manifest)
         self.content = digest(self.manifest, [content.hash for content in features.contents])
         searched = np.isin(self.manifest.table["split"], splits_to_search(self.manifest))
         vectors = np.asarray(features.vectors[searched], dtype=np.float32)
         vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.finfo(np.float32).tiny)
-        return Run(str(source.folder), FROZEN, vectors, self.manifest.take(np.flatnonzero(searched)))
+        return Run(str(self.network.folder), FROZEN, vectors, self.manifest.take(np.flatnonzero(searched)))
 
     def _train(self, part: Part) -> None:
         """Train both losses, unless that was done with the same images and settings."""
@@ -224,8 +263,7 @@ def _guesses(images: int, configs: dict[tuple[Part, str], TrainConfig]) -> dict[
     size = next(iter(configs.values())).transform.size or 224
     area, cores = (size / 224) ** 2, torch.get_num_threads()
     seconds = {
-        "checking": images * _CHECK_IMAGE / cores,
-        "computing features": images * (_CHECK_IMAGE + _COMPUTE_FEATURES * area) / cores,
+        "computing features": images * (_DECODE_IMAGE + _COMPUTE_FEATURES * area) / cores,
     }
     for (part, loss), config in configs.items():
         batch, steps = config.training.batch_size, config.training.steps
@@ -234,7 +272,7 @@ def _guesses(images: int, configs: dict[tuple[Part, str], TrainConfig]) -> dict[
         seconds[f"{_VERBS[part]} {display_name(loss)}"] = steps * batch * one / cores
     return {
         **seconds,
-        "embedding": images * _CHECK_IMAGE / cores,
+        "embedding": images * _DECODE_IMAGE / cores,
         "evaluating": _EVALUATE,
         "reporting": _REPORT,
         "indexing": images * _INDEX_IMAGE,

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from happier.data import Manifest
-from happier.data.check import CheckReport, check_manifest
+from happier.data.check import CheckReport, check_contents
 from happier.data.importers import import_manifest
 from happier.data.split import split_by_class
 from happier.errors import DataError, ManifestError
-from happier.progress import Progress
 from happier.storage.regular_file import containing_file
 from happier.taxonomy import UNKNOWN
 
@@ -45,7 +44,7 @@ def read_source(source: Path, levels: Sequence[str] | None = None) -> Manifest:
         DataError: it is neither, or holds no images.
         ManifestError: the manifest is faulty.
     """
-    if source.suffix in (".parquet", ".csv"):
+    if source.suffix.lower() in (".parquet", ".csv"):
         manifest = Manifest.read(source, levels=levels)
     elif source.is_dir():
         manifest = import_manifest("folder", source, levels=levels)
@@ -53,7 +52,7 @@ def read_source(source: Path, levels: Sequence[str] | None = None) -> Manifest:
         raise DataError(f"{source} is neither a folder of images nor a manifest (.parquet or .csv)")
     if manifest.name is None:
         manifest.name = source.resolve().stem
-    _check_classes(manifest, source)
+    _check_rows(manifest, source)
     return manifest
 
 
@@ -77,13 +76,29 @@ def _size_and_time(file: Path) -> str:
     return f"{found.st_size} {found.st_mtime_ns}"
 
 
-def prepare(manifest: Manifest, source: Path, *, progress: Progress | None = None) -> Prepared:
+def prepare(
+    manifest: Manifest, source: Path, hashes: Mapping[Path, str], unreadable: Mapping[Path, str]
+) -> Prepared:
     """Leave out what cannot be used, and split by class where there is no test split.
+
+    Args:
+        manifest: the images and labels that were given.
+        source: where they are.
+        hashes: of the content of each image.
+        unreadable: the images that cannot be read, and why.
 
     Raises:
         DataError: too few classes or images are left.
     """
-    report = check_manifest(manifest, progress=progress)
+    files = dict(enumerate(manifest.files()))
+    faulty = {row: unreadable[file] for row, file in files.items() if file in unreadable}
+    missing = {row for row in faulty if not containing_file(files[row]).exists()}
+    report = check_contents(
+        manifest,
+        {row: hashes[file] for row, file in files.items() if row not in faulty},
+        sorted(missing),
+        {row: reason for row, reason in faulty.items() if row not in missing},
+    )
     try:
         rows = report.cleaned()
     except ManifestError:
@@ -92,11 +107,9 @@ def prepare(manifest: Manifest, source: Path, *, progress: Progress | None = Non
             f"none of the {len(manifest):,} images of {source} can be used: {first.message}, such as "
             f"{first.examples[0]}"
         ) from None
-    _check_classes(rows, source)
-    if not {"test", "query"} & rows.splits.keys():
+    _check_rows(rows, source)
+    if not _has_test(rows):
         rows = split_by_class(rows, seed=0)
-    if "train" not in rows.splits:
-        raise DataError(f"{source} has no training images; its splits are {', '.join(rows.splits)}")
     return Prepared(rows, _reasons(report))
 
 
@@ -109,7 +122,13 @@ def _reasons(report: CheckReport) -> dict[str, int]:
     return dict(sorted(Counter(kinds.get(row, "duplicate") for row in report.left_out).items()))
 
 
-def _check_classes(manifest: Manifest, source: Path) -> None:
+def _has_test(manifest: Manifest) -> bool:
+    return bool({"test", "query"} & manifest.splits.keys())
+
+
+def _check_rows(manifest: Manifest, source: Path) -> None:
+    if _has_test(manifest) and "train" not in manifest.splits:
+        raise DataError(f"{source} has no training images; its splits are {', '.join(manifest.splits)}")
     fine = manifest.labels()[:, -1]
     names, counts = np.unique(fine[fine != UNKNOWN], return_counts=True)
     if len(names) == 1:

@@ -22,6 +22,7 @@ _SET_HERE = (
     "run",
     "seed",
     "data.manifest",
+    "data.features",
     "data.feature_folder",
     "evaluation.every",
     "model.train",
@@ -61,7 +62,7 @@ class FitOptions:
             OptionError: there is no such part.
         """
         if self.train not in (None, "head", "all"):
-            raise OptionError(f"train must be head or all, got {self.train!r}")
+            raise OptionError(f"--train must be head or all, got {self.train!r}")
         tuned = self.train == "all" or (self.train is None and torch.cuda.is_available())
         return ("head", "all") if tuned else ("head",)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from happier.report.mistakes import class_rows, severity
 from happier.report.provenance import model, provenance, training_curves
 from happier.runs import Run
 from happier.runs.comparison import Comparison, compare_runs
-from happier.runs.identified import identify_runs
+from happier.runs.identified import identify_run
 
 MAX_QUERIES = 5_000
 """Lists and curves use at most this many queries, drawn at random; figures always use all."""
@@ -88,20 +90,21 @@ def collect(runs: Sequence[Run], folder: Path, options: ReportOptions, status: S
         for run, one in zip(found.runs, found.evaluations, strict=True)
     ]
     first, metrics = evaluated[0], found.rows[-1]
-    status("ranking")
-    queries = _drawn(len(first.test_set.queries), options.seed)
-    longest = max(1, min(100, len(first.test_set.gallery_rows) - 1))
-    retrievals = [run.retrieve(queries, longest) for run in evaluated]
-    mistakes = severity(evaluated, retrievals)
-    curve = _curve(evaluated, queries, options.relevance)
-    pictures = Pictures(folder)
-    status("naming images")
-    identification, obstacle = _identification(found, options.seed)
-    status("choosing examples")
-    answers = 25 if first.depth >= DEEP_TREE else 10
-    shown = examples(evaluated, pictures, answers=answers, seed=options.seed)
-    status("drawing the map")
-    drawn = class_map(evaluated, pictures, seed=options.seed)
+    with _naming(found, options.seed) as naming:
+        status("ranking")
+        queries = _drawn(len(first.test_set.queries), options.seed)
+        longest = max(1, min(100, len(first.test_set.gallery_rows) - 1))
+        retrievals = [run.retrieve(queries, longest) for run in evaluated]
+        mistakes = severity(evaluated, retrievals)
+        curve = _curve(evaluated, queries, options.relevance)
+        pictures = Pictures(folder)
+        status("choosing examples")
+        answers = 25 if first.depth >= DEEP_TREE else 10
+        shown = examples(evaluated, pictures, answers=answers, seed=options.seed)
+        status("drawing the map")
+        drawn = class_map(evaluated, pictures, seed=options.seed)
+        status("naming images")
+        identification, obstacle = naming()
     data = _data_set(first)
     settings = _settings(found, options, len(queries)) | ({"Naming images": obstacle} if obstacle else {})
     return Report(
@@ -121,12 +124,28 @@ def collect(runs: Sequence[Run], folder: Path, options: ReportOptions, status: S
     )
 
 
-def _identification(found: Comparison, seed: int) -> tuple[tuple[IdentificationFigures, ...], str]:
-    """How well each model's vectors name images, or why that cannot be measured."""
+@contextmanager
+def _naming(
+    found: Comparison, seed: int
+) -> Iterator[Callable[[], tuple[tuple[IdentificationFigures, ...], str]]]:
+    """Measure how well each model's vectors name images, in a thread beside the rest of the report.
+
+    Yields a function that waits for the figures; without them it says why they cannot be measured.
+    """
+    pool = ThreadPoolExecutor(1)
+    pairs = zip(found.runs, found.evaluations, strict=True)
+    measured = [pool.submit(identify_run, run, one.sets[-1], seed=seed) for run, one in pairs]
+
+    def wait() -> tuple[tuple[IdentificationFigures, ...], str]:
+        try:
+            return tuple(one.result() for one in measured), ""
+        except InputError as error:
+            return (), f"not measured: {error}"
+
     try:
-        return identify_runs(found, seed=seed), ""
-    except InputError as error:
-        return (), f"not measured: {error}"
+        yield wait
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _settings(found: Comparison, options: ReportOptions, drawn: int) -> dict[str, str]:

@@ -52,15 +52,15 @@ def write_report(
 
 
 def _check_place(folder: Path) -> None:
-    """A report is replaced whole: what is not of a report, such as another page, must not go with it."""
+    """A report is replaced whole: what is not part of one, such as another page, must not go with it."""
     if not folder.exists():
         return
     names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else {""}
     if names and not {PAGE, DATA} <= names:
-        raise DataError(f"{folder} exists and is no report; choose another place with -o")
+        raise DataError(f"{folder} exists and is not a report; choose another place with -o")
     if foreign := sorted(names - {PAGE, DATA, CLASSES, FIGURES, PICTURES}):
         raise DataError(
-            f"{folder} holds {foreign[0]!r}, which is not of a report; choose another place with -o"
+            f"{folder} holds {foreign[0]!r}, which is not part of a report; choose another place with -o"
         )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from happier.errors import CheckpointError, ImageError
+from happier.errors import CheckpointError, ImageError, UnreadableImagesError
 from happier.storage.checksum import file_checksum
 from happier.storage.regular_file import containing_file
 
@@ -142,14 +142,31 @@ def image_contents(paths: Sequence[str], known: dict[str, ImageContent]) -> list
     """What each file holds now; a file whose size and times are as known is not read.
 
     Raises:
-        ImageError: a file is missing or cannot be read.
+        UnreadableImagesError: files are missing or cannot be read.
     """
-    found = []
-    for path in paths:
+
+    def is_known(path: str) -> bool:
         content = known.get(path)
-        current = content is not None and content.is_certain() and content.is_current(path)
-        found.append(content if current else None)
-    unknown = [path for path, content in zip(paths, found, strict=True) if content is None]
+        return content is not None and content.is_certain() and content.is_current(path)
+
+    found: dict[str, ImageContent] = {}
+    unreadable: dict[str, str] = {}
+    unknown = []
+    for path in paths:
+        try:
+            if is_known(path):
+                found[path] = known[path]
+            else:
+                unknown.append(path)
+        except ImageError as error:
+            unreadable[path] = str(error)
     with ThreadPoolExecutor(max_workers=4) as threads:
-        read = threads.map(image_content, unknown)
-        return [next(read) if content is None else content for content in found]
+        reads = [(path, threads.submit(image_content, path)) for path in dict.fromkeys(unknown)]
+    for path, read in reads:
+        try:
+            found[path] = read.result()
+        except ImageError as error:
+            unreadable[path] = str(error)
+    if unreadable:
+        raise UnreadableImagesError(unreadable)
+    return [found[path] for path in paths]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,10 +29,13 @@ class PassOptions:
     Attributes:
         batch_size: images at a time.
         workers: processes that decode images.
+        to_the_end: go on after an image that cannot be read, to keep the vectors of the others and to name
+            all that cannot.
     """
 
     batch_size: int = 64
     workers: int = 0
+    to_the_end: bool = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.workers < 0:
@@ -43,14 +46,18 @@ class PassOptions:
 
 @dataclass(frozen=True)
 class VectorBatch:
-    """The vectors ``[B, D]`` of some images and what the files held."""
+    """The vectors ``[B, D]`` of some images and what the files held.
+
+    Images between them that cannot be read are `unreadable`: their places among all, and why.
+    """
 
     vectors: Float32Array
     contents: list[ImageContent]
+    unreadable: dict[int, str] = field(default_factory=dict)
 
 
 _Read = tuple[Tensor, ImageContent] | ImageError
-_Images = tuple[Tensor, list[ImageContent]] | ImageError
+_Images = tuple[list[Tensor], list[ImageContent], dict[int, str]]
 
 
 class _ImageFiles(Dataset[_Read]):
@@ -82,13 +89,11 @@ class _ImageFiles(Dataset[_Read]):
 
 
 def _collate(items: list[_Read]) -> _Images:
-    images, contents = [], []
-    for item in items:
-        if isinstance(item, ImageError):
-            return item
-        images.append(item[0])
-        contents.append(item[1])
-    return torch.stack(images), contents
+    read = [item for item in items if not isinstance(item, ImageError)]
+    unreadable = {place: str(item) for place, item in enumerate(items) if isinstance(item, ImageError)}
+    # One tensor: each that a worker sends takes a file of shared memory.
+    images = [torch.stack([image for image, _ in read])] if read else []
+    return images, [content for _, content in read], unreadable
 
 
 def run_pass(
@@ -100,7 +105,7 @@ def run_pass(
     """Read files, preprocess them and compute their vectors, in order.
 
     Raises:
-        ImageError: a file cannot be read; the message names it.
+        ImageError: a file cannot be read, and it should not go on `to_the_end`; the message names it.
     """
     loader: DataLoader[_Read] = DataLoader(
         _ImageFiles(paths, transform),
@@ -110,7 +115,8 @@ def run_pass(
     )
     read: _Images
     for read in loader:
-        if isinstance(read, ImageError):
-            raise read
-        images, contents = read
-        yield VectorBatch(compute(images), contents)
+        images, contents, unreadable = read
+        if unreadable and not options.to_the_end:
+            raise ImageError(next(iter(unreadable.values())))
+        vectors = compute(images[0]) if images else np.empty((0, 0), dtype=np.float32)
+        yield VectorBatch(vectors, contents, unreadable)

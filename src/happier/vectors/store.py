@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from happier.arrays import Float32Array
 from happier.data import Manifest
 from happier.distributed import on_all_ranks, on_first_rank, rank
-from happier.errors import CheckpointError, DataError, HappierError
+from happier.errors import CheckpointError, DataError, HappierError, UnreadableImagesError
 from happier.storage.atomic import remove_leftovers
 from happier.storage.disk_errors import disk_errors
 from happier.storage.lock import LOCK_FILE, locked
@@ -140,7 +140,8 @@ class VectorStore:
             progress: called with this rank's images done and their number.
 
         Raises:
-            ImageError: an image cannot be read; the directory stays as it was.
+            ImageError: an image cannot be read; the directory stays as it was. After a pass to the end it is
+                `UnreadableImagesError`, and the next pass uses what this one computed.
             DataError: the directory holds something else, or cannot be written to.
         """
         writer = VectorWriter(self.directory, self.kind, model, manifest)
@@ -152,7 +153,7 @@ class VectorStore:
         # Nothing to do needs no lock, and no place that can be written to.
         if on_first_rank(lambda: self._is_up_to_date(writer, keep=keep)):
             return self._read_rows(manifest)
-        with self._writing() if rank() == 0 else nullcontext():
+        with self._writing(to_the_end=options.to_the_end) if rank() == 0 else nullcontext():
             pending = on_first_rank(prepare)
             if pending is not None:
                 contents = on_all_ranks(lambda: writer.compute(pending, options, progress))
@@ -176,20 +177,26 @@ class VectorStore:
         return replace(self.read(), manifest=manifest)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Hold the lock. What is unfinished stays after an interruption, not after an error."""
+    def _writing(self, *, to_the_end: bool) -> Iterator[None]:
+        """Hold the lock. What is unfinished stays after an interruption, and after a pass to the end."""
         existed = self.directory.exists()
         if existed and not self.directory.is_dir():
             raise DataError(f"{self.directory} is a file; choose a directory")
         with locked(self.directory), disk_errors(self.directory):
             try:
                 yield
-            except Exception:
-                remove_unfinished(self.directory)
-                if not existed and {entry.name for entry in self.directory.iterdir()} <= {LOCK_FILE}:
-                    (self.directory / LOCK_FILE).unlink(missing_ok=True)
-                    self.directory.rmdir()
+            except Exception as error:
+                if to_the_end and isinstance(error, UnreadableImagesError):
+                    raise
+                with suppress(OSError):  # the first error says more; the next command removes the rest
+                    self._remove_unfinished(existed=existed)
                 raise
+
+    def _remove_unfinished(self, *, existed: bool) -> None:
+        remove_unfinished(self.directory)
+        if not existed and {entry.name for entry in self.directory.iterdir()} <= {LOCK_FILE}:
+            (self.directory / LOCK_FILE).unlink(missing_ok=True)
+            self.directory.rmdir()
 
     def _check_place(self) -> None:
         """Fail on a directory of something else: nothing in it may be taken for ours and removed."""

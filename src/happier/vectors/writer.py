@@ -17,6 +17,7 @@ from happier import distributed
 from happier.arrays import Float32Array, IntArray
 from happier.data import Manifest
 from happier.data.manifest import RESERVED
+from happier.errors import UnreadableImagesError
 from happier.storage.atomic import atomic_file, remove, sync
 from happier.storage.checksum import checksum, file_checksum
 from happier.storage.disk_errors import disk_errors
@@ -122,11 +123,12 @@ class VectorWriter:
         """Compute this rank's part of the rows; return what its files held, in their order.
 
         Raises:
-            ImageError: an image cannot be read.
+            ImageError: an image cannot be read; `UnreadableImagesError` after a pass to the end.
             DataError: the disk is full.
         """
         first, last = distributed.shard(len(pending.rows))
         contents: list[ImageContent] = []
+        unreadable: dict[str, str] = {}
         if first == last:
             return contents
         paths, rows = pending.paths[first:last], pending.rows[first:last]
@@ -136,12 +138,19 @@ class VectorWriter:
             self._batches(paths, options) as batches,
         ):
             for batch in batches:
-                done = slice(len(contents), len(contents) + len(batch.contents))
-                write_rows(pending.part, rows[done], batch.vectors)
-                journal.add(rows[done], paths[done], batch.contents, batch.vectors)
+                start = len(contents) + len(unreadable)
+                places = np.arange(start, start + len(batch.contents) + len(batch.unreadable))
+                for place, reason in batch.unreadable.items():
+                    unreadable[paths[start + place]] = reason
+                if len(batch.contents):
+                    done = np.delete(places, list(batch.unreadable))
+                    write_rows(pending.part, rows[done], batch.vectors)
+                    journal.add(rows[done], [paths[place] for place in done], batch.contents, batch.vectors)
                 contents.extend(batch.contents)
                 if progress is not None:
-                    progress(len(contents), len(paths))
+                    progress(len(contents) + len(unreadable), len(paths))
+        if unreadable:
+            raise UnreadableImagesError(unreadable)
         assert len(contents) == len(paths)
         return contents
 

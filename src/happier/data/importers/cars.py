@@ -70,7 +70,7 @@ def read_cars(source: Path) -> Manifest:
     """Read the release in either of its two forms."""
     try:
         models, images = _annotations(source)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise DataError(f"cannot read the annotations of {source}: {error!r}") from error
     rows = []
     for path, number in images:

@@ -15,6 +15,7 @@ Reference:
 from __future__ import annotations
 
 import io
+import math
 import pickle
 from pathlib import Path
 from typing import Any, Final
@@ -115,12 +116,12 @@ def _checked(path: Path, truth: Any) -> tuple[list[str], list[str], list[dict[st
             }
             for one in truth["gnd"]
         ]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise DataError(f"{path} is not a ground truth of the revisited protocol: {error!r}") from error
     if len(ground) != len(queries):
         raise DataError(f"{path} has {len(queries)} queries and the ground truth of {len(ground)}")
     for query, one in zip(queries, ground, strict=True):
-        if len(one["bbx"]) != 4:
+        if len(one["bbx"]) != 4 or not all(map(math.isfinite, one["bbx"])):
             raise DataError(f"{path}: the box of query {query} must have 4 numbers, got {one['bbx']}")
         for group in GROUPS:
             if wrong := [place for place in one[group] if not 0 <= place < len(names)]:

