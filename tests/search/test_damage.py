@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pandas as pd
@@ -75,6 +76,20 @@ def test_replaced_and_shortened_files_are_noticed(directory, content):
 
 
 WRONG = [None, True, -1, 0, 1.5, 2**62, "", "text", "../x", "a\0b", [], [1], {}, {"file": 3}, {"a": None}]
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(directory):
+    """Opening one as a file waits until somebody writes to it."""
+    for path in files(directory):
+        content = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(SearchError) as error:
+            Index.open(directory)
+        assert path.name in one_line(error)
+        path.unlink()
+        path.write_bytes(content)
+    Index.open(directory).close()
 
 
 def test_wrong_values_in_the_head_are_noticed(directory):

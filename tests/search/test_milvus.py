@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 
 import pytest
 from pymilvus import MilvusClient
@@ -29,6 +30,23 @@ def test_a_file_in_use_by_another_process_is_named(tmp_path):
                 directory, manifest, vectors, fingerprint=MODEL, engine="milvus", options={"uri": str(uri)}
             )
     assert not directory.exists()
+
+
+def test_a_server_is_waited_for_until_no_rows_are_pending(monkeypatch):
+    """It answers that all rows are indexed while it merges parts, and searches slowly until that is done."""
+    states = [(5, 5), (10, 6), (10, 0)]
+
+    class Client:
+        def describe_index(self, *_arguments, **_options):
+            indexed, pending = states.pop(0)
+            return {"indexed_rows": indexed, "total_rows": 10, "pending_index_rows": pending}
+
+    monkeypatch.setattr(milvus_engine, "_POLL_SECONDS", 0)
+    settings = milvus_engine.MilvusSettings(
+        uri="http://127.0.0.1:1", collection="happier_" + 32 * "0", index_type="HNSW", effort=96, depth=1
+    )
+    milvus_engine.MilvusEngine(Client(), settings)._wait_for_structure()
+    assert not states
 
 
 @pytest.mark.parametrize(
@@ -141,6 +159,21 @@ def test_only_collections_of_ours_are_ever_named(tmp_path):
     rewrite_head(directory, head)
     with pytest.raises(SearchError, match=r"index\.json is damaged: collection"):
         Index.open(directory)
+
+
+def test_half_a_search_structure_is_built_again(tmp_path, caplog):
+    """Milvus-lite writes it in place: a kill there leaves a file that it cannot read."""
+    directory, uri = tmp_path / "index", tmp_path / "catalogue.db"
+    milvus(str(uri)).build(directory, range(20))
+    (structure,) = uri.rglob("*.idx")
+    structure.write_bytes(structure.read_bytes()[:100])
+    client = MilvusClient(str(uri))
+    client.release_collection(client.list_collections()[0])  # as in a new process
+    client.close()
+    with closing(Index.open(directory)) as index:
+        assert index.search(images([7])[1], k=1)[0][0].id == "7.png"
+    assert f"{uri}: the search structure is damaged, and built again" in caplog.messages
+    assert len(structure.read_bytes()) > 100
 
 
 @pytest.mark.slow

@@ -229,3 +229,12 @@ def test_block_checksums_are_those_of_a_whole_pass(monkeypatch):
     for rows in range(12):
         known = block_checksums(vectors[:rows])
         assert block_checksums(vectors, known=known, known_rows=rows) == whole
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"engine": "milvus", "settings": 3}', "not JSON"])
+def test_a_damaged_note_of_what_is_kept_elsewhere_stops_no_change(tmp_path, content):
+    (tmp_path / "outside-1.json").write_text(content)
+    for _ in range(2):
+        store.IndexStore(tmp_path).note_outside("milvus", {"collection": "ours"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside-1.json", "outside-2.json"]
+    assert json.loads((tmp_path / "outside-2.json").read_text())["settings"] == {"collection": "ours"}

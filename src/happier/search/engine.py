@@ -72,7 +72,7 @@ class SearchEngine(Protocol):
         """What `open_engine` needs to open it again."""
 
     def check(self, positions: Positions) -> None:
-        """See that what is kept outside the directory still holds these positions."""
+        """Check that what is kept outside the directory still holds these positions."""
 
     def add(self, vectors: VectorArray, items: EngineItems, *, start: int) -> None:
         """Take vectors at positions ``start``, ``start + 1``, ... with what they belong to."""

@@ -200,17 +200,11 @@ class ApproximateEngine:
         return {"probes": int(self._index.nlist), "candidates": MAX_CANDIDATES}
 
     def write(self, directory: Path, stem: str) -> None:
-        """Write the FAISS file.
-
-        Raises:
-            SearchError: it cannot be written.
-        """
+        """Write the FAISS file."""
         self._file = f"{stem}.faiss"
-        path = directory / self._file
-        try:
-            faiss.write_index(self._index, str(path))
-        except RuntimeError as error:
-            raise SearchError(f"cannot write {path}: the disk is full or read-only") from error
+        # Not by name: FAISS prints to the terminal where it cannot write.
+        with (directory / self._file).open("wb") as file:
+            faiss.write_index(self._index, faiss.PyCallbackIOWriter(file.write))
 
     def clean(self) -> bool:
         """Nothing outside the directory."""

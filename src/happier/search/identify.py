@@ -149,7 +149,7 @@ class Identifier:
 
 
 def check_sure(sure: float) -> None:
-    """See that it is a probability.
+    """Check that it is a probability.
 
     Raises:
         OptionError: it is not.

@@ -325,7 +325,7 @@ class Index:
         return self._encoder
 
     def check_model(self, fingerprint: str) -> None:
-        """See that vectors come from the model the index was built with.
+        """Check that vectors come from the model the index was built with.
 
         Raises:
             SearchError: they do not.

@@ -97,7 +97,7 @@ class LoadedState:
         return np.asarray(np.where(positions >= 0, self._row_of_position[positions], -1), dtype=np.int64)
 
     def check_model(self, fingerprint: str) -> None:
-        """See that vectors come from the model the index was built with.
+        """Check that vectors come from the model the index was built with.
 
         Raises:
             SearchError: they do not.

@@ -12,6 +12,7 @@ then the settings list them, so that every search leaves them out.
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ from pymilvus import DataType, MilvusClient  # isort: skip  # after `milvus_serv
 from pymilvus.client.types import Status  # isort: skip
 from pymilvus.exceptions import MilvusException  # isort: skip
 
+log = logging.getLogger(__name__)
 OPTIONS: Mapping[str, Option] = {
     "uri": Text(""),
     "index_type": Text("HNSW", ("HNSW", "FLAT", "IVF_FLAT", "IVF_SQ8", "AUTOINDEX", "DISKANN")),
@@ -97,12 +99,6 @@ class MilvusEngine:
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=dim)
         for level in range(1, kept.depth + 1):
             schema.add_field(f"level_{level}", DataType.VARCHAR, max_length=MAX_NAME_BYTES)
-        parameters = client.prepare_index_params()
-        structure = {"M": 24, "efConstruction": 128} if kept.index_type == "HNSW" else {}
-        # Twice "params": the client takes one layer off, and milvus-lite reads nothing outside of it.
-        parameters.add_index(
-            field_name="vector", index_type=kept.index_type, metric_type="IP", params={"params": structure}
-        )
         self._ask(
             "create the collection",
             client.create_collection,
@@ -110,8 +106,19 @@ class MilvusEngine:
             schema=schema,
             consistency_level="Strong",
         )
-        self._ask("create the index", client.create_index, kept.collection, parameters)
+        self._create_structure()
         self._ask("release the collection", client.release_collection, kept.collection)
+
+    def _create_structure(self) -> None:
+        """Say how the vectors are searched; milvus-lite builds it when the collection is loaded."""
+        kept = self._kept
+        parameters = self._client.prepare_index_params()
+        structure = {"M": 24, "efConstruction": 128} if kept.index_type == "HNSW" else {}
+        # Twice "params": the client takes one layer off, and milvus-lite reads nothing outside of it.
+        parameters.add_index(
+            field_name="vector", index_type=kept.index_type, metric_type="IP", params={"params": structure}
+        )
+        self._ask("create the index", self._client.create_index, kept.collection, parameters)
 
     @classmethod
     def open(cls, settings: Settings) -> MilvusEngine:
@@ -131,14 +138,14 @@ class MilvusEngine:
                     f"Milvus at {kept.uri} has no collection {kept.collection}; open the index again if it "
                     "was changed just now, else build it again"
                 )
-            engine._ask("load the collection", client.load_collection, kept.collection)
+            engine._load()
         except BaseException:
             engine.close()
             raise
         return engine
 
     def check(self, positions: Positions) -> None:
-        """See that the collection still holds the rows of the index."""
+        """Check that the collection still holds the rows of the index."""
         kept = self._kept
         answer = self._ask(
             "count its rows",
@@ -254,17 +261,34 @@ class MilvusEngine:
         self._flush()
         self._wait_for_structure()
         self._note_time()
-        self._ask("load the collection", self._client.load_collection, self._kept.collection)
+        self._load()
+
+    def _load(self) -> None:
+        """Load the collection; a search structure that milvus-lite cannot read is built again.
+
+        It writes that file in place, so a kill there leaves a part of it. The rows are in other files.
+        """
+        load, collection = self._client.load_collection, self._kept.collection
+        try:
+            self._ask("load the collection", load, collection)
+        except SearchError as error:
+            if isinstance(error, EngineUnavailableError) or not is_local(self._kept.uri):
+                raise
+            log.warning("%s: the search structure is damaged, and built again", self._kept.uri)
+            self._ask("drop the index", self._client.drop_index, collection, "vector")
+            self._create_structure()
+            self._ask("load the collection", load, collection)
 
     def _wait_for_structure(self) -> None:
         """Wait until the server has built its search structure, which it does after rows were flushed.
 
         Until then it compares with every row: slow, and the recall would be measured of something else.
+        Rows are pending again when it merges parts, and builds the structure of the whole.
         """
         if is_local(self._kept.uri):
             return
         collection = self._kept.collection
-        done, since = -1, time.monotonic()
+        before, since = None, time.monotonic()
         while time.monotonic() - since < _CHANGE_SECONDS:
             state = self._ask(
                 "tell how far its index is",
@@ -273,10 +297,11 @@ class MilvusEngine:
                 index_name="vector",
                 seconds=_SEARCH_SECONDS,
             )
-            if int(state["indexed_rows"]) >= int(state["total_rows"]):
+            done, pending = int(state["indexed_rows"]), int(state.get("pending_index_rows", 0))
+            if done >= int(state["total_rows"]) and not pending:
                 return
-            if int(state["indexed_rows"]) > done:
-                done, since = int(state["indexed_rows"]), time.monotonic()
+            if (done, pending) != before:
+                before, since = (done, pending), time.monotonic()
             time.sleep(_POLL_SECONDS)
         raise SearchError(
             f"Milvus at {self._kept.uri} has not built its index of {collection} in {_CHANGE_SECONDS} s"

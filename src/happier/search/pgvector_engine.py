@@ -137,7 +137,7 @@ class PgvectorEngine:
         return f"{self._kept.schema_name}.{self._kept.table}"
 
     def check(self, positions: Positions) -> None:
-        """See that the table still holds the rows of the index."""
+        """Check that the table still holds the rows of the index."""
         statement = SQL("SELECT count(*) FROM {} WHERE position <= %s").format(self._table)
         last = int(positions.max())
         found = self._database.ask("count its rows", lambda one: one.execute(statement, [last]).fetchone()[0])
@@ -373,7 +373,7 @@ def _check(dim: int, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _prepare(connection: Any) -> str:
-    """See that the database has the extension; the schema in which tables are made."""
+    """Check that the database has the extension; the schema in which tables are made."""
     if not connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone():
         try:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -390,7 +390,7 @@ def _prepare(connection: Any) -> str:
 
 
 def _check_view(connection: Any, schema: str, name: str) -> None:
-    """See that nothing of somebody else's has the view's name."""
+    """Check that no other object has the view's name."""
     found = connection.execute(
         "SELECT c.relkind::text, obj_description(c.oid, 'pg_class') FROM pg_class c "
         "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s",

@@ -105,7 +105,7 @@ def allow_database(uri: str) -> None:
 
 
 def _check_password(address: PostgresAddress) -> None:
-    """See that the password goes to a server that the user named.
+    """Check that the password goes to a server that the user named.
 
     Raises:
         SearchError: there is a password, and the user did not name this server.

@@ -7,7 +7,7 @@ from typing import TypeVar
 from happier.search.engine import SearchScope
 from happier.search.settings import ServerSettings
 
-# A scan of a branch of more rows would take longer than anybody waits.
+# A scan of a branch of more rows would take longer than a user waits.
 MAX_SCAN_ROWS = 2_000_000
 Kept = TypeVar("Kept", bound=ServerSettings)
 

@@ -99,7 +99,7 @@ def outside_name(settings: dict[str, Any]) -> str | None:
 
 
 def check_settings(engine: str, settings: dict[str, Any], path: Path) -> None:
-    """See that settings are those of an engine.
+    """Check that settings are those of an engine.
 
     Args:
         engine: its name.

@@ -154,7 +154,7 @@ class IndexStore:
             raise SearchError(f"cannot read {path}: {error.strerror}; build the index again") from error
 
     def check_target(self, *, overwrite: bool) -> None:
-        """See that a new index may be written here.
+        """Check that a new index may be written here.
 
         Raises:
             SearchError: something exists there and may not be replaced.
@@ -258,7 +258,7 @@ class IndexStore:
     def _discard_outside(self, path: Path, head: IndexHead | None) -> None:
         """Remove an engine's data elsewhere unless it is in use; where that fails, leave it for next time."""
         try:
-            note = check_record(read_json(path, error=SearchError), _Outside, path, error=SearchError)
+            note = _read_outside(path)
             if head is not None and outside_name(head.settings) == outside_name(note.settings):
                 return
             check_settings(note.engine, note.settings, path)
@@ -272,8 +272,9 @@ class IndexStore:
         """Remember what an engine keeps elsewhere, so that it is removed when nothing names it any more."""
         taken = {path.name for path in self.directory.glob("outside-*.json")}
         for name in taken:
-            if outside_name(read_json(self.directory / name)["settings"]) == outside_name(settings):
-                return
+            with suppress(SearchError):  # damaged: it stays for a person to look at
+                if outside_name(_read_outside(self.directory / name).settings) == outside_name(settings):
+                    return
         number = next(number for number in count(1) if f"outside-{number}.json" not in taken)
         note = _Outside(engine=engine, settings=settings)
         write_json(note.model_dump(), self.directory / f"outside-{number}.json")
@@ -284,6 +285,10 @@ class _Outside(Record):
 
     engine: str
     settings: dict[str, Any]
+
+
+def _read_outside(path: Path) -> _Outside:
+    return check_record(read_json(path, error=SearchError), _Outside, path, error=SearchError)
 
 
 class IndexChange:

@@ -16,6 +16,7 @@ import numpy as np
 from happier.errors import SearchError
 from happier.search.engine import VectorArray
 from happier.storage.checksum import checksum
+from happier.storage.regular_file import open_regular
 
 # An addition reads the last, incomplete block again; the others keep their checksums.
 BLOCK_ROWS = 65_536
@@ -44,10 +45,11 @@ def open_vectors(path: Path, *, rows: int, dim: int) -> VectorArray:
     """The file as a read-only array ``[rows, D]`` that is paged in as it is used.
 
     Raises:
-        SearchError: it is missing or too short.
+        SearchError: it is missing, too short, or not a regular file.
     """
     try:
-        mapped = np.memmap(path, dtype=np.float32, mode="r", shape=(rows, dim))
+        with open_regular(path) as file:
+            mapped = np.memmap(file, dtype=np.float32, mode="r", shape=(rows, dim))
     except (OSError, ValueError, OverflowError) as error:
         raise SearchError(f"{path} is missing or shorter than {rows} rows: build the index again") from error
     return mapped.view(np.ndarray)  # each slice of a memmap costs microseconds of Python
