@@ -113,3 +113,20 @@ def test_a_busy_server_is_asked_again_when_it_says(monkeypatch):
     answers[:] = [httpx.ReadError("gone")]
     with pytest.raises(ServerError, match="does not answer"):
         client.delete_images(["a"])
+    # Nor is one that took too long: the server may still be at it. One that was refused is.
+    answers[:] = [httpx.Response(503, headers={"retry-after": "10"}), None]
+    with pytest.raises(ServerError, match="503"):
+        client.add_images([b"an image"])
+    assert answers == [None]
+    answers[:] = [httpx.Response(429, headers={"retry-after": "3"}), None]
+    assert client.delete_images(["a"])
+    assert waited == [2.0, 0.4, 3.0]
+
+
+def test_an_address_of_something_else_is_named():
+    page = httpx.MockTransport(lambda request: httpx.Response(200, text="<html>welcome</html>"))
+    with (
+        Client("http://x", transport=page) as client,
+        pytest.raises(ServerError, match=r"http://x .*not.*JSON"),
+    ):
+        client.info()

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import html
 import io
+import json
 import re
+import threading
 import time
 
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.datastructures import QueryParams
 from starlette.testclient import TestClient
 
 import happier
 from happier.search import Index
 from happier.web.app import create_app
+from happier.web.routes import pages
 
 BASE = "http://127.0.0.1"
 
@@ -217,15 +222,89 @@ def test_refusals_say_why(client, path, values, status):
     assert answer.json()["detail"]
 
 
-def test_a_search_needs_no_code_that_the_page_does_not_name_at_once(client):
-    page = client.get("/").text
-    named = re.findall(r'modulepreload" href="static/([\w.]+)"', page)
-    assert len(named) == len(set(named)) > 10
-    assert {"app.js", "search.js", "dom.js"} <= set(named)
-    assert "map.js" not in named  # loaded when somebody opens the map
-    for name in named:
-        text = client.get(f"/static/{name}").text
-        assert set(re.findall(r'^import .* from "\./([\w.]+)"', text, re.MULTILINE)) <= set(named)
+def test_the_page_has_its_code_in_one_file_and_other_views_in_theirs(client):
+    code = client.get("/static/app.js").text
+    assert "function showSearch(" in code
+    assert "function showMap(" not in code  # loaded when somebody opens the map
+    assert not re.findall(r"^import ", code, re.MULTILINE)
+    shared = set(re.findall(r"^const (\$\w+) = \(", code, re.MULTILINE))
+    for name in {"map.js", *re.findall(r'import\("\./([\w.]+)"\)', code)}:
+        view = client.get(f"/static/{name}").text
+        taken = set(re.findall(r'^import \{ (\$\w+) \} from "\./app\.js"', view, re.MULTILINE))
+        assert taken
+        assert taken <= shared  # the page's own modules, not second copies with another state
+        assert not re.search(r'from "\./(?:api|place|dom|cards)\.js"', view)
+
+
+def page_answers(client, **query):
+    page = client.get("/", params=query).text
+    (text,) = re.findall(r'<script type="application/json" id="answers">(.*?)</script>', page, re.DOTALL)
+    return json.loads(text), page
+
+
+def test_a_page_comes_with_the_answers_to_what_it_asks_first(client, explorer, monkeypatch):
+    monkeypatch.setattr(pages, "_ANSWER_SECONDS", None)  # the machine may be busy
+    info = "api/info"
+    tone = next(iter(explorer.model("a").tree.node("").children))
+    for query, address in (
+        ({}, "api/items?spread=true&limit=36"),
+        ({"within": tone}, f"api/items?within={tone}&offset=0&limit=48"),
+        ({"id": "images/red-circle-0.png"}, "api/search?id=images%2Fred-circle-0.png&k=24&side=a"),
+        (
+            {"id": "images/red-circle-0.png", "within": tone, "k": "7", "shown": "50"},
+            f"api/search?id=images%2Fred-circle-0.png&within={tone}&k=7&side=a",
+        ),
+    ):
+        found, page = page_answers(client, **query)
+        assert list(found) == [info, address]
+        assert found[address] == client.get(f"/{address}").json()
+        pictures = [html.unescape(one) for one in re.findall(r'as="image" href="([^"]+)"', page)]
+        listed = found[address].get("items") or [found[address]["query"], *found[address]["hits"]]
+        first = [one["thumbnail"].removeprefix("/") for one in listed[: len(pictures)]]
+        assert len(pictures) > 3
+        assert pictures == first
+    others = (
+        {"view": "map"},
+        {"each": "1"},
+        {"k": "0"},
+        {"k": "201"},
+        {"k": "x"},
+        {"id": ""},
+        {"id": ["a"] * 17},
+        {"id": "nobody"},  # refused: the page asks and shows why
+    )
+    for other in others:
+        found, _ = page_answers(client, **{"id": "images/red-circle-0.png", **other})
+        assert list(found) == [info], other
+
+
+def test_the_searches_of_a_page_are_spelt_as_the_browser_does():
+    query = QueryParams([("id", "a b"), ("id", 'c"><x>~*')])
+    assert pages._first_requests(query, ["a", "b"]) == [
+        f"api/search?id=a+b&id=c%22%3E%3Cx%3E%7E*&k=24&side={side}" for side in "ab"
+    ]
+
+
+def test_no_name_can_leave_the_answers_of_a_page():
+    bad = "</script><!--<script>\u2028&\"'"
+    answer = json.dumps({"items": [{"thumbnail": f"/photos/{bad}"}]}, ensure_ascii=False).encode()
+    text = pages._island({bad: answer}).decode()
+    inside = text.removeprefix('<script type="application/json" id="answers">').removesuffix("</script>\n")
+    assert "<" not in inside
+    assert json.loads(inside) == {bad: json.loads(answer)}
+    assert pages._preloads([answer], root="/photos/").decode().count("<") == 1
+
+
+def test_a_page_does_not_wait_for_a_slow_answer(explorer, monkeypatch):
+    waiting = threading.Event()
+    found = explorer.search
+    monkeypatch.setattr(pages, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(explorer, "search", lambda *a, **b: (waiting.wait(), found(*a, **b))[1])
+    with TestClient(create_app(explorer), base_url=BASE) as client:
+        answers, page = page_answers(client, id="images/red-circle-0.png")
+        waiting.set()
+    assert "api/search" not in "".join(answers)
+    assert page.rstrip().endswith("</html>")
 
 
 def test_a_file_that_the_browser_has_is_not_sent_again(client):
@@ -241,6 +320,10 @@ def test_the_page_and_its_parts_are_served(client):
     assert "<script src=" in page.text
     assert "://" not in page.text.replace("http://www.w3.org", "")  # nothing from elsewhere
     assert "--level-3: #" in client.get("/palette.css").text
+    styles = client.get("/page.css").text
+    assert styles.startswith(client.get("/palette.css").text)
+    for name in ("style.css", "query.css", "map.css"):
+        assert client.get(f"/static/{name}").text in styles
     for name in ("app.js", "style.css", "icon.svg", "docs.js"):
         assert client.get(f"/static/{name}").status_code == 200
     assert client.get("/docs").status_code == 200

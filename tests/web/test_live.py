@@ -18,6 +18,8 @@ from happier.search import Index
 from happier.web.app import create_app
 from happier.web.explorer import Explorer
 from happier.web.limits import Limits
+from happier.web.live import watch
+from happier.web.metrics import ServerMetrics
 from happier.web.server import access_for, open_explorer
 from happier.web.workers import Workers
 
@@ -97,6 +99,26 @@ def test_a_server_watches_its_index(copy):
         assert explorer.model("a").embedder is embedder  # the model is not loaded again
 
 
+def test_an_unexpected_error_does_not_end_the_watching(caplog):
+    outcomes = [
+        OSError("too many open files"),
+        OSError("too many open files"),
+        SearchError("gone"),
+        KeyboardInterrupt,
+    ]
+
+    class Failing:
+        def refresh(self):
+            raise outcomes.pop(0)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(watch(Failing(), 0, ServerMetrics()))
+    assert [record.message for record in caplog.records] == [
+        "the state of the index before stays open: too many open files",
+        "the state of the index before stays open: gone",
+    ]
+
+
 def test_a_state_that_another_thread_has_opened_is_looked_at():
     """The refresh of this request finds nothing to do: another one has swapped the states meanwhile."""
     states = [SearchError("no such image"), "found"]
@@ -151,6 +173,9 @@ def test_images_are_added_found_and_removed(copy, tokens, tmp_path):
         # The same image again is refused, and an unknown class depth, too.
         assert post(client, new_image(), id="mine").status_code == 422
         assert post(client, new_image(), class_path="a/b/c/d").status_code == 422
+        again = post(client, new_image(), id="other")
+        assert (again.status_code, again.json()["detail"].count("\n")) == (422, 0)
+        assert "with the id 'mine'" in again.json()["detail"]
         # The command line and the server change the same index.
         Index.open(copy).delete([FIRST])
         removed = client.delete("/api/images", params={"id": "mine"})
@@ -166,6 +191,9 @@ def test_several_images_of_a_new_class_in_one_request(copy, tokens, tmp_path):
         answer = client.post("/api/images", files=files, data={"class_path": "warm/pink"})
         assert (answer.status_code, answer.json()["images"]) == (201, 63)
         assert client.get("/api/items", params={"within": "warm/pink"}).json()["total"] == 2
+        same = [("file", ("x.png", as_bytes(new_image(3)), "image/png"))] * 2
+        refused = client.post("/api/images", files=same, data={"id": ["one", "two"]})
+        assert (refused.status_code, refused.json()["detail"]) == (422, "two of the images are the same")
         twice = [files[0], ("file", ("bad.png", b"not an image", "image/png"))]
         assert client.post("/api/images", files=twice).status_code == 400
         assert client.get("/api/info").json()["sides"][0]["images"] == 63

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import socket
 import ssl
@@ -153,6 +154,12 @@ def test_bad_token_files_are_one_line(tmp_path, text, message):
     with pytest.raises(OptionError, match=message) as error:
         read_tokens(file)
     assert "\n" not in str(error.value)
+
+
+def test_a_pipe_of_tokens_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "tokens.toml")
+    with pytest.raises(OptionError, match=r"cannot read the tokens in .*regular file"):
+        read_tokens(tmp_path / "tokens.toml")
 
 
 def test_limits_count_by_named_token(explorer, tmp_path):

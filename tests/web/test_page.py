@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from happier.report.level_colours import palette
+from happier.web.routes import pages
 from happier.web.server import ExplorerServer
 
 HERE = Path(__file__).parent
@@ -67,6 +68,31 @@ def test_results_show_frames_paths_scores_and_quality(page, single):
     assert colour == "rgb({}, {}, {})".format(*rgb)
     assert "H-AP" in page.locator(".metrics").inner_text()
     assert "same shape" in page.locator(".legend").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("query", "requests"),
+    [
+        ("", 0),
+        ("within=cold", 0),
+        (f"id={QUERY}", 0),
+        (f"id={QUERY}&within=nothing&k=7", 2),
+        ("id=a b~*'()!é&id=c%26d+e", 2),
+    ],
+)
+def test_a_link_comes_with_its_first_answers(page, double, query, requests, monkeypatch):
+    """What is refused is asked for again, once for each of the two models, so that the page says why."""
+    monkeypatch.setattr(pages, "_ANSWER_SECONDS", None)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{double}/?{query}")
+    page.wait_for_selector("main .card:not(.skeleton), .message")
+    page.wait_for_load_state("networkidle")
+    assert len([url for url in asked if "/api/search" in url or "/api/items" in url]) == requests, asked
+    assert not [url for url in asked if "/api/info" in url]
+    if requests:
+        assert page.locator(".message").count()
+        page.problems.clear()  # there is no such image and no such branch
 
 
 def test_click_through_and_back(page, single):

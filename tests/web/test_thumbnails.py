@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gc
 import os
+from concurrent.futures import Future
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
 from catalogue import as_bytes, draw
 
+from happier.encoder import vector_models
 from happier.errors import SearchError
 from happier.search import Index
 from happier.web import images
-from happier.web.embedder import Embedder
+from happier.web.embedder import Embedder, _serve
 from happier.web.explorer import Explorer
 from happier.web.thumbnails import ThumbnailStore, picture_key
 from happier.web.uploads import Uploads
@@ -117,6 +120,29 @@ def test_a_failure_is_told_to_all_who_wait(place):
     with pytest.raises(Exception, match=r"."):
         embedder.embed_tensor(torch.zeros(1, 2))
     assert embedder.embed(draw((1, 2, 3), "circle", np.random.default_rng(0))).shape == (16,)
+
+
+@pytest.mark.parametrize("broken", [("auto",), ("auto", "torch")])
+def test_an_embedder_that_cannot_start_keeps_nobody_waiting(place, monkeypatch, broken):
+    whole = vector_models.embedding_function
+
+    def embedding_function(encoder, precision, backend, images):
+        if backend in broken:
+            raise ImportError("libonnxruntime.so: cannot open shared object file")
+        return whole(encoder, precision, backend, images)
+
+    monkeypatch.setattr(vector_models, "embedding_function", embedding_function)
+    encoder = Index.open(place / "a.index").encoder()
+    waiting, result = SimpleQueue(), Future()
+    picture = draw((1, 2, 3), "circle", np.random.default_rng(0))
+    waiting.put((encoder.preprocess(picture), result))
+    waiting.put(None)
+    _serve(encoder, waiting)
+    if "torch" in broken:
+        with pytest.raises(ImportError, match="libonnxruntime"):
+            result.result()
+    else:
+        np.testing.assert_allclose(result.result(), encoder.embed([picture], backend="torch")[0], atol=1e-5)
 
 
 def test_the_end_of_an_embedder_waits_for_its_thread(place):

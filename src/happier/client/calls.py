@@ -30,6 +30,11 @@ class Call:
     fields: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[ImageFile] = ()
 
+    @property
+    def changes(self) -> bool:
+        """Whether it changes the index."""
+        return self.path == "/api/images"
+
     def options(self) -> dict[str, Any]:
         """What httpx takes.
 

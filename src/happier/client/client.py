@@ -1,4 +1,4 @@
-"""The two clients; see `Client`."""
+"""Clients of a running server: `Client` to call, `AsyncClient` to await."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ with needs_extra("client"):
 
 SECONDS = 60.0
 RETRIES = 3
-# A server that is busy says when to come back; one that stops has closed its connections.
-_BUSY = (429, 503)
+# Refused before anything was done; and given up, when something may have been done.
+_REFUSED, _GIVEN_UP = 429, 503
 
 
 class _Connection:
@@ -36,13 +36,17 @@ class _Connection:
         """Seconds after which to try again; None where the outcome is final."""
         if attempt >= self._retries:
             return None
-        if isinstance(outcome, httpx.Response):
-            if outcome.status_code not in _BUSY:
-                return None
-            after = outcome.headers.get("retry-after", "")
-            return float(after) if after.isdecimal() else 0.2 * 2**attempt
-        # A change that was sent may have taken place: it is not sent twice.
-        return 0.2 * 2**attempt if call.path != "/api/images" else None
+        refused = isinstance(outcome, httpx.Response) and outcome.status_code == _REFUSED
+        # A change that may have taken place is not sent twice.
+        if call.changes and not refused:
+            return None
+        pause: float = 0.2 * 2**attempt
+        if isinstance(outcome, httpx.TransportError):
+            return pause
+        if outcome.status_code not in (_REFUSED, _GIVEN_UP):
+            return None
+        after = outcome.headers.get("retry-after", "")
+        return float(after) if after.isdecimal() else pause
 
     def _answer(self, outcome: httpx.Response | httpx.TransportError) -> httpx.Response:
         if isinstance(outcome, httpx.TransportError):
@@ -54,6 +58,12 @@ class _Connection:
         except (ValueError, KeyError, TypeError):
             detail = outcome.text[:200]
         raise ServerError(f"{self.address} answered {outcome.status_code}: {detail}", outcome.status_code)
+
+    def _json(self, response: httpx.Response) -> Any:
+        try:
+            return response.json()
+        except ValueError as error:
+            raise ServerError(f"{self.address} is not `happier serve`: its answer is not JSON") from error
 
     def _picture_call(self, address: str) -> Call:
         """Addresses in answers begin at the host, where the server is under a path, too."""
@@ -95,7 +105,7 @@ class Client(_Connection):
 
     def info(self) -> types.Info:
         """What is served: levels, indexes, limits."""
-        return cast(types.Info, self._send(Call("GET", "/api/info")).json())
+        return cast(types.Info, self._json(self._send(Call("GET", "/api/info"))))
 
     def search(
         self,
@@ -123,21 +133,21 @@ class Client(_Connection):
         """
         values = {"k": k, "within": within or None, "label": label, "side": side}
         call = search_call(image=image, item=id, upload=upload, combine=combine, values=values)
-        return cast(types.SearchOut, self._send(call).json())
+        return cast(types.SearchOut, self._json(self._send(call)))
 
     def upload(self, image: ImageFile) -> types.UploadOut:
         """Keep an image for a while, to search with it by its key."""
-        return cast(types.UploadOut, self._send(Call("POST", "/api/uploads", files=[image])).json())
+        return cast(types.UploadOut, self._json(self._send(Call("POST", "/api/uploads", files=[image]))))
 
     def items(self, within: str = "", *, offset: int = 0, limit: int = 48, side: str = "a") -> types.ItemsOut:
         """Images of a branch."""
         call = items_call(within=within, offset=offset, limit=limit, side=side)
-        return cast(types.ItemsOut, self._send(call).json())
+        return cast(types.ItemsOut, self._json(self._send(call)))
 
     def tree(self, path: str = "", *, side: str = "a") -> types.TreeOut:
         """A class and those right below it."""
         call = Call("GET", "/api/tree", {"path": path or None, "side": side})
-        return cast(types.TreeOut, self._send(call).json())
+        return cast(types.TreeOut, self._json(self._send(call)))
 
     def picture(self, address: str) -> bytes:
         """A picture as WebP, by an address from an answer (``thumbnail`` or ``image``)."""
@@ -148,12 +158,12 @@ class Client(_Connection):
     ) -> types.ChangeOut:
         """Add images of one class; needs a token that may write."""
         call = add_call(images, class_path=class_path, ids=ids, side=side)
-        return cast(types.ChangeOut, self._send(call).json())
+        return cast(types.ChangeOut, self._json(self._send(call)))
 
     def delete_images(self, ids: Sequence[str], *, side: str = "a") -> types.ChangeOut:
         """Remove images from the index; needs a token that may write."""
         call = Call("DELETE", "/api/images", {"id": list(ids), "side": side})
-        return cast(types.ChangeOut, self._send(call).json())
+        return cast(types.ChangeOut, self._json(self._send(call)))
 
     def _send(self, call: Call) -> httpx.Response:
         options = call.options()
@@ -196,7 +206,7 @@ class AsyncClient(_Connection):
 
     async def info(self) -> types.Info:
         """See `Client.info`."""
-        return cast(types.Info, (await self._send(Call("GET", "/api/info"))).json())
+        return cast(types.Info, self._json(await self._send(Call("GET", "/api/info"))))
 
     async def search(
         self,
@@ -213,23 +223,25 @@ class AsyncClient(_Connection):
         """See `Client.search`."""
         values = {"k": k, "within": within or None, "label": label, "side": side}
         call = search_call(image=image, item=id, upload=upload, combine=combine, values=values)
-        return cast(types.SearchOut, (await self._send(call)).json())
+        return cast(types.SearchOut, self._json(await self._send(call)))
 
     async def upload(self, image: ImageFile) -> types.UploadOut:
         """See `Client.upload`."""
-        return cast(types.UploadOut, (await self._send(Call("POST", "/api/uploads", files=[image]))).json())
+        return cast(
+            types.UploadOut, self._json(await self._send(Call("POST", "/api/uploads", files=[image])))
+        )
 
     async def items(
         self, within: str = "", *, offset: int = 0, limit: int = 48, side: str = "a"
     ) -> types.ItemsOut:
         """See `Client.items`."""
         call = items_call(within=within, offset=offset, limit=limit, side=side)
-        return cast(types.ItemsOut, (await self._send(call)).json())
+        return cast(types.ItemsOut, self._json(await self._send(call)))
 
     async def tree(self, path: str = "", *, side: str = "a") -> types.TreeOut:
         """See `Client.tree`."""
         call = Call("GET", "/api/tree", {"path": path or None, "side": side})
-        return cast(types.TreeOut, (await self._send(call)).json())
+        return cast(types.TreeOut, self._json(await self._send(call)))
 
     async def picture(self, address: str) -> bytes:
         """See `Client.picture`."""
@@ -240,12 +252,12 @@ class AsyncClient(_Connection):
     ) -> types.ChangeOut:
         """See `Client.add_images`."""
         call = add_call(images, class_path=class_path, ids=ids, side=side)
-        return cast(types.ChangeOut, (await self._send(call)).json())
+        return cast(types.ChangeOut, self._json(await self._send(call)))
 
     async def delete_images(self, ids: Sequence[str], *, side: str = "a") -> types.ChangeOut:
         """See `Client.delete_images`."""
         call = Call("DELETE", "/api/images", {"id": list(ids), "side": side})
-        return cast(types.ChangeOut, (await self._send(call)).json())
+        return cast(types.ChangeOut, self._json(await self._send(call)))
 
     async def _send(self, call: Call) -> httpx.Response:
         options = call.options()

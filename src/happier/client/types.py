@@ -48,7 +48,7 @@ class DecisionIn(TypedDict):
 
 
 class DecisionOut(TypedDict):
-    """That it is kept."""
+    """How many decisions there are now."""
 
     decisions: int
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING
 from PIL.Image import Image
 
 from happier.arrays import Float32Array
-from happier.errors import HappierError
+from happier.errors import first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from happier.encoder import Encoder
 
+log = logging.getLogger("happier.web")
 _Waiting = SimpleQueue["tuple[Tensor, Future[Float32Array]] | None"]
 MAX_BATCH = 32
 # How long the end of the process waits for the last batch.
@@ -76,13 +78,8 @@ def _stop(waiting: _Waiting, thread: threading.Thread) -> None:
 
 def _serve(encoder: Encoder, waiting: _Waiting) -> None:
     """Embed what is queued until None is; it holds no reference to the `Embedder`, which ends it that way."""
-    from happier.encoder.vector_models import embedding_function
-
     with ExitStack() as stack:
-        try:
-            compute = stack.enter_context(embedding_function(encoder, "fp32", "auto", _MANY_IMAGES))
-        except HappierError:  # no place for the exported network
-            compute = stack.enter_context(embedding_function(encoder, "fp32", "torch", _MANY_IMAGES))
+        compute = _start(encoder, stack)
         while (first := waiting.get()) is not None:
             batch = [first]
             while len(batch) < MAX_BATCH:
@@ -95,6 +92,25 @@ def _serve(encoder: Encoder, waiting: _Waiting) -> None:
                     break
                 batch.append(one)
             _compute(compute, batch)
+
+
+def _start(encoder: Encoder, stack: ExitStack) -> Callable[[Tensor], Float32Array]:
+    """What computes vectors: the fastest that starts, else torch, else a function that raises the error."""
+    from happier.encoder.vector_models import embedding_function
+
+    try:
+        return stack.enter_context(embedding_function(encoder, "fp32", "auto", _MANY_IMAGES))
+    except Exception as error:  # noqa: BLE001 - no place for the exported network, a broken onnxruntime
+        log.warning("embedding with torch: %s", first_line(error))
+    try:
+        return stack.enter_context(embedding_function(encoder, "fp32", "torch", _MANY_IMAGES))
+    except Exception as error:  # noqa: BLE001 - raised where it is asked for, else requests would wait for ever
+        fault = error
+
+    def fail(_: Tensor) -> Float32Array:
+        raise fault
+
+    return fail
 
 
 def _compute(

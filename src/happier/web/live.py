@@ -25,7 +25,9 @@ async def watch(explorer: Explorer, seconds: float, metrics: ServerMetrics) -> N
                 versions = ", ".join(f"{one.name} {one.version}" for one in explorer.models.values())
                 log.info("showing %s", versions)
             said = ""
-        except HappierError as error:
+        # Whatever it is, it may pass; a server that stops watching would show an old state for good.
+        except Exception as error:
             if str(error) != said:
-                log.warning("the state of the index before stays open: %s", error)
+                expected = isinstance(error, HappierError)
+                log.warning("the state of the index before stays open: %s", error, exc_info=not expected)
             said = str(error)

@@ -249,7 +249,7 @@ class DecisionIn(BaseModel):
 
 
 class DecisionOut(BaseModel):
-    """That it is kept."""
+    """How many decisions there are now."""
 
     decisions: int
 

@@ -70,7 +70,7 @@ class SuspectList:
         return self._corrections is not None
 
     def page(self, kind: Kind | None, offset: int, limit: int) -> SuspectPage:
-        """Some of the suspects; starts to find them where nobody has yet.
+        """Some of the suspects; starts to find them if that has not been started.
 
         Raises:
             InputError: too many images, or no labels to suspect.

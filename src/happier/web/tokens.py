@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from happier.errors import OptionError, first_line
+from happier.storage.regular_file import read_regular
 
 SHORTEST_TOKEN = 16
+# Of thousands of holders; a larger file is not one of tokens.
+LARGEST_BYTES = 1 << 20
 # What a bearer token may hold (RFC 6750): it passes through headers, cookies and addresses unchanged.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 Role = Literal["read", "write"]
@@ -76,7 +79,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         OptionError: the file cannot be read, or a table is wrong; the message names it.
     """
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_regular(path, largest=LARGEST_BYTES).decode())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else first_line(error)
         raise OptionError(f"cannot read the tokens in {path}: {reason}") from error

@@ -51,17 +51,17 @@ class CatalogueWriter:
         """Add images of one class.
 
         Args:
-            key: of the index, ``a`` or ``b``.
+            key: of the index, ``a`` to ``d``.
             files: the images.
             class_path: their class; empty where it is unknown.
-            ids: of the images; none for the names of their files.
+            ids: of the images; none for checksums of their content.
 
         Returns:
             The index after the change, and the ids of the images.
 
         Raises:
             ImageError: one is not an image, damaged, or too large; nothing is added.
-            InputError: ids that do not fit or are taken, or a class deeper than the index's levels.
+            InputError: ids that do not fit or are taken, an image that is there, or a class that is too deep.
         """
         model = self._explorer.model(key)
         names = split_path(class_path)
@@ -73,6 +73,8 @@ class CatalogueWriter:
         chosen = list(ids) or [path.name for path in paths]
         if len(set(chosen)) < len(chosen):
             raise InputError("two of the images have the same id")
+        if len(set(paths)) < len(paths):
+            raise InputError("two of the images are the same")
         rows = {"path": [path.name for path in paths], "split": "test", "id": chosen}
         for level, name in zip(model.index.levels, [*names, *[""] * len(model.index.levels)], strict=False):
             rows[level] = name
@@ -84,6 +86,11 @@ class CatalogueWriter:
             taken = [one for one in chosen if one in changed]
             if taken:
                 raise InputError(f"the index has an image with the id {taken[0]!r} already; delete it first")
+            # A file is named after its content.
+            same = changed.items.table["path"].str.endswith(tuple(path.name for path in paths))
+            if same.any():
+                known = changed.ids[int(same.to_numpy().argmax())]
+                raise InputError(f"the index has this image already, with the id {known!r}")
             changed.add(manifest, vectors, fingerprint=model.index.head.fingerprint)
             self._explorer.show(key, changed)
         return changed, chosen

@@ -13,6 +13,8 @@ _PATHS = ("/api/search", "/api/items", "/thumbnails/")
 # Unless the address names an upload, which may be gone by the next request.
 _UPLOAD = b"upload="
 _CONDITION = b"if-none-match"
+# Where a request's scope has the application that repeats answers.
+ANSWERS = "happier_answers"
 # What an answer takes besides its body.
 _OVERHEAD = 1024
 
@@ -37,7 +39,7 @@ class AnswerCacheMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Repeat an answer, or compute and keep it."""
         if not _repeatable(scope):
-            return await self._app(scope, receive, send)
+            return await self._app({**scope, ANSWERS: self}, receive, send)
         state, key = self._version(), (scope["path"], scope["query_string"])
         if state != self._state:
             self._answers.clear()

@@ -31,7 +31,7 @@ def change_routes(explorer: Explorer) -> APIRouter:
         file: Annotated[list[UploadFile], File(description="the images", max_length=MAX_IMAGES)],
         class_path: Annotated[str, Form(max_length=2048, description="their class, e.g. animals/birds")] = "",
         item: Annotated[
-            list[str], Form(alias="id", description="an id for each; the names of their files by default")
+            list[str], Form(alias="id", description="an id for each; by default a checksum of its content")
         ] = [],  # noqa: B006 - FastAPI copies it
         side: ModelKey = "a",
     ) -> Response:

@@ -69,7 +69,7 @@ def _of_version(explorer: Explorer, side: str, version: str) -> IndexedModel:
 def _points(model: IndexedModel) -> bytes:
     places = model.map.positions() if model.map.read() else None
     if places is None:
-        raise SearchError("the map is still being laid out; ask /api/map when it is ready")
+        raise SearchError("the map is still being laid out; /api/map says when it is ready")
     return places.astype("<u2").tobytes() + model.class_numbers[1].astype("<u4").tobytes()
 
 

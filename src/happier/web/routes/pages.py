@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from mimetypes import guess_type
 from pathlib import Path
+from urllib.parse import urlencode
 
+import orjson
 import xxhash
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.datastructures import QueryParams
+from starlette.types import ASGIApp, Message
 
 from happier.report.class_map_colours import COARSE_COLOURS, OTHER_COLOUR
 from happier.report.level_colours import css_variables, print_variables
+from happier.web.bundle import bundled
 from happier.web.explorer import Explorer
+from happier.web.middleware.answer_cache import ANSWERS
+from happier.web.routes.parameters import MAX_IMAGES, MAX_K
 
 STATIC = Path(__file__).parents[1] / "static"
 # Revalidated each time: cheap, and an update of the package takes effect when the server is started again.
 _FRESH = {"cache-control": "no-cache"}
-_IMPORT = re.compile(r'from "\./([\w.]+)"')
+# Sent as one file: nothing is drawn before all of them are there.
+_STYLES = ("style.css", "query.css", "map.css")
+# How long a page waits for the answers that it comes with. Without one, it is drawn and asks for it.
+_ANSWER_SECONDS = 0.3
+# Pictures that a search shows at once, on a large screen.
+_FIRST_PICTURES = 8
 
 
 @dataclass(frozen=True)
 class _StaticFile:
-    """A file of the page, kept in memory: the first result waits for some twenty of them."""
+    """A file of the page, kept in memory."""
 
     data: bytes
     kind: str
@@ -44,24 +59,35 @@ def page_routes(explorer: Explorer) -> APIRouter:
     """``/``, ``/docs`` and ``/static``."""
     routes = APIRouter(include_in_schema=False)
     read = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.is_file()}
+    modules = {name.removesuffix(".js"): data.decode() for name, data in read.items() if name.endswith(".js")}
+    read |= {f"{name}.js": text.encode() for name, text in bundled(modules, "app").items()}
     files = {name: _StaticFile.of(name, data) for name, data in read.items()}
-    files["index.html"] = _StaticFile.of("index.html", _with_preloads(read))
+    asking: set[asyncio.Task[bytes | None]] = set()
 
     @routes.get("/")
     async def page(request: Request) -> Response:
-        return files["index.html"].answer(request)
+        app = request.scope.get(ANSWERS, request.app)
+        tasks = {}
+        for address in ("api/info", *_first_requests(request.query_params, list(explorer.models))):
+            tasks[address] = task = asyncio.create_task(_answer(app, address))
+            asking.add(task)  # an event loop keeps no task alive
+            task.add_done_callback(asking.discard)
+        parts = _page_parts(read["index.html"], tasks, root=f"{explorer.root_path}/")
+        headers = {"cache-control": "private, no-cache"}
+        return StreamingResponse(parts, media_type="text/html", headers=headers)
 
     @routes.get("/docs")
     async def documentation(request: Request) -> Response:
         return files["docs.html"].answer(request)
 
     @routes.get("/palette.css")
-    async def palette() -> Response:
-        depth = len(explorer.model("a").index.levels)
-        branches = [f"--map-{at}: {colour};" for at, colour in enumerate(COARSE_COLOURS)]
-        branches.append(f"--map-other: {OTHER_COLOUR};")
-        colours = f"{css_variables(depth)}{print_variables(depth)}:root {{ {' '.join(branches)} }}\n"
-        return Response(colours, media_type="text/css", headers=_FRESH)
+    async def colours() -> Response:
+        return Response(_palette(explorer), media_type="text/css", headers=_FRESH)
+
+    @routes.get("/page.css")
+    async def styles(request: Request) -> Response:
+        data = _palette(explorer) + b"".join(read[name] for name in _STYLES)
+        return _StaticFile.of("page.css", data).answer(request)
 
     @routes.get("/favicon.ico")
     async def icon(request: Request) -> Response:
@@ -76,12 +102,83 @@ def page_routes(explorer: Explorer) -> APIRouter:
     return routes
 
 
-def _with_preloads(read: dict[str, bytes]) -> bytes:
-    """The page, with the names of all modules that it starts with: a browser would find them one by one."""
-    modules = ["app.js"]
-    for module in modules:
-        modules += [name for name in _IMPORT.findall(read[module].decode()) if name not in modules]
-    links = "".join(f'  <link rel="modulepreload" href="static/{name}">\n' for name in modules)
-    # As `fetch` asks for it, so that the browser takes the answer that it has.
-    links += '  <link rel="preload" as="fetch" crossorigin="anonymous" href="api/info">\n'
-    return read["index.html"].replace(b"</head>", links.encode() + b"</head>", 1)
+def _palette(explorer: Explorer) -> bytes:
+    """The colours of the levels, and of the branches in the map."""
+    depth = len(explorer.model("a").index.levels)
+    branches = [f"--map-{at}: {colour};" for at, colour in enumerate(COARSE_COLOURS)]
+    branches.append(f"--map-other: {OTHER_COLOUR};")
+    return f"{css_variables(depth)}{print_variables(depth)}:root {{ {' '.join(branches)} }}\n".encode()
+
+
+def _first_requests(query: QueryParams, models: Sequence[str]) -> list[str]:
+    """What the start, a branch or a plain search will request, spelt as `api.js` does; else nothing."""
+    ids, within, k = query.getlist("id"), query.get("within", ""), query.get("k", "24")
+    branch = [("within", within)] if within else []
+    try:
+        if not query:
+            return ["api/items?spread=true&limit=36"]
+        if set(query) == {"within"} and within:
+            return [f"api/items?{_spelt([*branch, ('offset', '0'), ('limit', '48')])}"]
+        plain = set(query) <= {"id", "within", "k", "shown"} and all(ids) and 0 < len(ids) <= MAX_IMAGES
+        if not plain or not re.fullmatch(r"[1-9]\d{0,2}", k) or int(k) > MAX_K:
+            return []
+        values = [*(("id", one) for one in ids), *branch, ("k", k)]
+        return [f"api/search?{_spelt([*values, ('side', side)])}" for side in models]
+    except UnicodeEncodeError:
+        return []
+
+
+def _spelt(values: Sequence[tuple[str, str]]) -> str:
+    """A query as the browser's URLSearchParams writes it."""
+    return urlencode(values, safe="*").replace("~", "%7E")
+
+
+async def _answer(app: ASGIApp, address: str) -> bytes | None:
+    """What the application answers to an address of its own, None where that is a refusal."""
+    path, _, query = address.partition("?")
+    scope = {"type": "http", "method": "GET", "path": f"/{path}", "query_string": query.encode()}
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app({**scope, "headers": [], "root_path": ""}, receive, send)
+    return b"".join(one.get("body", b"") for one in sent) if sent[0]["status"] == 200 else None
+
+
+async def _page_parts(
+    page: bytes, tasks: Mapping[str, asyncio.Task[bytes | None]], *, root: str
+) -> AsyncIterator[bytes]:
+    """The page, which the browser begins to load, then the answers to what it asks first.
+
+    Args:
+        page: the file.
+        tasks: give the answers, by address.
+        root: what the server's addresses begin with.
+    """
+    start, end, rest = page.partition(b"</body>")
+    yield start
+    await asyncio.wait(tasks.values(), timeout=_ANSWER_SECONDS)
+    done = {address: task.result() for address, task in tasks.items() if task.done()}
+    answers = {address: answer for address, answer in done.items() if answer is not None}
+    yield _preloads(answers.values(), root=root) + _island(answers) + end + rest
+
+
+def _preloads(answers: Iterable[bytes], *, root: str) -> bytes:
+    """The first pictures: a browser would ask for them when they are drawn."""
+    found: list[str] = []
+    for answer in map(orjson.loads, answers):
+        items = [*answer.get("positive", ()), *answer.get("hits", ()), *answer.get("items", ())]
+        found += [one["thumbnail"] for one in items[:_FIRST_PICTURES]]
+    links = [f'<link rel="preload" as="image" href="{escape(one.removeprefix(root))}">\n' for one in found]
+    return "".join(links).encode()
+
+
+def _island(answers: Mapping[str, bytes]) -> bytes:
+    """Answers by address, as JSON that the page reads; nothing in it can end the element."""
+    pairs = [orjson.dumps(address) + b":" + answer for address, answer in answers.items()]
+    text = (b"{" + b",".join(pairs) + b"}").replace(b"<", b"\\u003c")
+    return b'<script type="application/json" id="answers">' + text + b"</script>\n"

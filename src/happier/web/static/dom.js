@@ -20,7 +20,8 @@ export function say(text) {
   byId("status").textContent = text;
 }
 
-export const number = (value) => value.toLocaleString("en");
+// A count, as toLocaleString("en") writes it; that one loads the rules of all languages first, which takes 10 to 20 ms.
+export const number = (value) => String(value).replace(/\B(?=(\d{3})+$)/g, ",");
 export const fixed = (value, digits = 3) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 // Fill an element with children; null entries are left out.
 export function fill(element, ...children) {

@@ -6,9 +6,7 @@ import { columns } from "./compare.js";
 import { choice, controls } from "./controls.js";
 import { el, percent, say } from "./dom.js";
 import { endless } from "./endless.js";
-import { showEach } from "./each.js";
 import { failure } from "./failure.js";
-import { nameOf } from "./identify.js";
 import { go, link, queryOf } from "./place.js";
 import { fillQuery, votes } from "./query_box.js";
 import { actions } from "./share.js";
@@ -19,7 +17,10 @@ const MOST = 1000; // results that the server ranks for one query
 export async function showSearch(main, place, { info, signal }) {
   const count = place.id.length + place.upload.length;
   if (!count) return showStart(main, place, { info, signal });
-  if (place.each && count > 1) return showEach(main, place, { info, signal });
+  if (place.each && count > 1) {
+    const { showEach } = await api.reached(() => import("./each.js"));
+    return signal.aborted ? undefined : showEach(main, place, { info, signal });
+  }
   const results = el("div", { class: "results", "aria-busy": "true" }, skeletons(place.k));
   const queryBox = el("section", { class: "query-box", "aria-label": "The query" }, el("div", { class: "query-image skeleton" }));
   const apart = count > 1 && !place.more.length && !place.less.length && !place.less_upload.length;
@@ -39,7 +40,12 @@ export async function showSearch(main, place, { info, signal }) {
     return;
   }
   fillQuery(queryBox, first, worked, place, info);
-  const name = first.query.upload && first.positive.length + first.negative.length === 1 ? nameOf(place, info, signal) : null;
+  let name = null;
+  if (first.query.upload && first.positive.length + first.negative.length === 1) {
+    const { nameOf } = await api.reached(() => import("./identify.js"));
+    if (signal.aborted) return;
+    name = nameOf(place, info, signal);
+  }
   if (name) queryBox.after(name.box);
   const body = el("div", {});
   results.replaceChildren(explained(first, worked, info), body);
