@@ -8,6 +8,7 @@
     ├── DataError             files: manifests, images, data sets
     │   ├── ManifestError
     │   ├── ImageError
+    │   │   └── UnreadableImagesError    all of them, with a reason each
     │   └── FetchError
     ├── BusyError             another command is changing the same thing
     ├── ConfigError           a training configuration
@@ -22,7 +23,7 @@ The command line prints any of them in one line and exits with code 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from happier.version import DISTRIBUTION
@@ -99,6 +100,18 @@ class ManifestError(DataError, ValueError):
 
 class ImageError(DataError):
     """An image cannot be read; the message names its path."""
+
+
+class UnreadableImagesError(ImageError):
+    """Images that cannot be read.
+
+    Args:
+        reasons: a message for each file; the first is that of the error.
+    """
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = dict(reasons)
 
 
 class FetchError(DataError):

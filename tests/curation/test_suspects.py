@@ -364,7 +364,7 @@ def test_commands(tmp_path):
     for same in (tmp_path / "m.parquet", corrections):
         refused = run("apply", tmp_path / "m.parquet", corrections, "-o", same)
         assert isinstance(refused.exception, HappierError)
-        assert "is what is read" in str(refused.exception)
+        assert "is the input" in str(refused.exception)
     missing = run("suspects", tmp_path / "nowhere")
     assert "nothing at " in str(missing.exception)
     assert "give an index, a run" in str(missing.exception)

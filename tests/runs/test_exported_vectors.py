@@ -90,7 +90,7 @@ def test_wrong_arguments(exported, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "note.txt").touch()
     done = export(exported, "projector", tmp_path / "full")
-    assert "holds something else than such an export" in str(done.exception)
+    assert "holds something other than such an export" in str(done.exception)
     done = export(exported, "onnx", tmp_path / "x.onnx")
     assert "--manifest and --split choose vectors" in str(done.exception)
 

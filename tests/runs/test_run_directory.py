@@ -132,17 +132,13 @@ def test_a_run_may_be_evaluated_while_it_is_trained(run):
         trainer.stdin.close()
 
 
-def test_fingerprint_and_summary(run):
-    assert run.read_fingerprint() is None
+def test_a_damaged_summary_is_an_error_that_names_it(run):
     assert run.read_summary() is None
-    run.settings_file.write_text('{"fingerprint": "abc"}')
-    assert run.read_fingerprint() == "abc"
     run.evaluation_folder.mkdir(exist_ok=True)
-    for file, read in ((run.settings_file, run.read_fingerprint), (run.summary_file, run.read_summary)):
-        for bad in ("", "[]", "text", '{"fingerprint": 3', "\x00"):
-            file.write_text(bad)
-            with pytest.raises(CheckpointError, match=file.name):
-                read()
+    for bad in ("", "[]", "text", '{"H-AP": 3', "\x00"):
+        run.summary_file.write_text(bad)
+        with pytest.raises(CheckpointError, match=run.summary_file.name):
+            run.read_summary()
 
 
 def test_results_are_not_written_over_files_of_the_run(run, tmp_path):

@@ -97,7 +97,7 @@ def test_anything_else_is_computed_anew(run, count, change):
 def test_other_vectors_are_computed_anew(run, count):
     store(compare_runs([run], OPTIONS, resamples=0))
     changed = np.array(run.vectors)
-    changed[7, 3] = np.nextafter(changed[7, 3], 1)
+    changed[7, 3] = np.nextafter(changed[7, 3], np.float32(1))
     count["ranked"] = 0
     evaluate_run(replace(run, vectors=changed), OPTIONS, reuse=True)
     assert count["ranked"] == 1

@@ -109,7 +109,7 @@ class CorrectionsFile:
 
 
 def check_correction(correction: Correction, where: str) -> None:
-    """See that a decision makes sense by itself.
+    """Check that a decision makes sense by itself.
 
     Raises:
         DataError: it does not.

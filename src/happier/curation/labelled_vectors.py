@@ -14,6 +14,7 @@ from happier.encoder.embeddings import has_embeddings
 from happier.errors import InputError, ManifestError
 from happier.progress import Progress
 from happier.runs import Run, read_run
+from happier.runs.run import rows_with_vectors
 from happier.search.index import Index
 from happier.search.store import IndexStore
 from happier.vectors.store import VectorStore
@@ -104,12 +105,8 @@ def relabelled(found: LabelledVectors, wanted: Manifest) -> LabelledVectors:
     Raises:
         ManifestError: none were.
     """
-    place = {path: row for row, path in enumerate(found.manifest.files())}
-    pairs = [(row, place[path]) for row, path in enumerate(wanted.files()) if path in place]
-    if not pairs:
-        raise ManifestError("none of the manifest's images have a vector there; embed them first")
-    mine, theirs = np.asarray(pairs).T
-    return LabelledVectors(found.vectors[theirs], wanted.take(mine))
+    rows, vectors = rows_with_vectors(wanted, found.manifest, found.vectors)
+    return LabelledVectors(vectors, rows)
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -184,9 +184,9 @@ def _votes(classes: IntArray, weights: FloatArray, own: IntArray) -> tuple[Float
 
 def _likeliest(near: IntArray, voters: FloatArray, labels: IntArray, level: int) -> IntArray:
     """A neighbour of the class that is reached by following the strongest branch from a level down."""
-    nobody = np.full(len(near), UNKNOWN - 1, dtype=np.int64)
+    no_class = np.full(len(near), UNKNOWN - 1, dtype=np.int64)
     for finer in range(level + 1, labels.shape[1]):
-        _, votes, branch = _votes(labels[near, finer], voters, nobody)
+        _, votes, branch = _votes(labels[near, finer], voters, no_class)
         narrowed = voters * (labels[near, finer] == branch[:, None])
         voters = np.where((votes > 0)[:, None], narrowed, voters)
     likeliest: IntArray = near[np.arange(len(near)), voters.argmax(axis=1)]

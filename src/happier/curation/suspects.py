@@ -234,7 +234,7 @@ def _divided_classes(catalogue: _Catalogue) -> Iterator[Suspect]:
 
 
 def check_suspects_file(path: Path, source: Path) -> None:
-    """See that a table of suspects may be written here, before they are looked for.
+    """Check that a table of suspects may be written here, before they are looked for.
 
     Raises:
         OptionError: neither CSV nor Parquet, or a file that the source may consist of.

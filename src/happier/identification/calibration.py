@@ -86,17 +86,17 @@ class LevelCalibration(Record):
             children: how many children each branch has ``[P]``.
 
         Returns:
-            ``[P, C]`` and ``[P]``; where nobody votes both are 0.
+            ``[P, C]`` and ``[P]``; where there are no votes both are 0.
         """
         z = standardised(votes.nearest, self.nearest)
         apart = standardised(votes.stands_out, self.stands_out)
         new = choice_probabilities(*new_choice(votes, z, apart), np.asarray(self.new))[:, 1]
         alternatives = known_choice(votes, children, z, self.stands_out[1])
         known = choice_probabilities(*alternatives, np.asarray(self.known))
-        anybody = votes.voted
+        voted = votes.voted
         return (
-            np.where(anybody[:, None], known[:, 1:] * (1 - new)[:, None], 0.0),
-            np.where(anybody, new, 0.0),
+            np.where(voted[:, None], known[:, 1:] * (1 - new)[:, None], 0.0),
+            np.where(voted, new, 0.0),
         )
 
 
@@ -165,8 +165,8 @@ def known_choice(
     features[np.arange(pairs), leader, 9:12] = np.stack([np.ones(pairs), _largest(votes), agreed], axis=1)
     features[:, 0, 12:] = np.stack([np.ones(pairs), z, _largest(votes), agreed], axis=1)
     another = votes.there.sum(axis=1) < children
-    nobody = ~votes.voted  # then nothing matters, but one alternative must be there
-    return features, np.concatenate([(another | nobody)[:, None], votes.there], axis=1)
+    no_votes = ~votes.voted  # then nothing matters, but one alternative must be there
+    return features, np.concatenate([(another | no_votes)[:, None], votes.there], axis=1)
 
 
 def new_choice(votes: BranchVotes, z: FloatArray, apart: FloatArray) -> tuple[FloatArray, Mask]:

@@ -36,7 +36,7 @@ NEIGHBOURS = 32
 TEMPERATURES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 MOST_IMAGES = 4096
 FEWEST_IMAGES = 512
-# The temperature is chosen on so many images.
+# The temperature is chosen on this many images.
 _TRIAL = 256
 # Comparing with every image of a large index is what takes time: this many comparisons.
 _COMPARISONS = 200_000_000
@@ -116,7 +116,7 @@ class _LeftOut:
         self.deepest = tree.deepest
         self.by_class = np.lexsort((rank, self.deepest))
         self.first_of = np.searchsorted(self.deepest[self.by_class], np.arange(len(tree.parent) + 1))
-        # Images that nobody of their class is left for.
+        # Images that are alone in their class.
         self.alone = self.sizes[self.deepest] == 1
 
     def neighbours(self, vectors: Any, positions: IntArray | None) -> list[Neighbours]:
@@ -251,7 +251,7 @@ class _LeftOut:
     def _examples(
         self, neighbours: Neighbours, queries: IntArray, level: int, temperature: float, *, way: int
     ) -> _Examples:
-        """Votes at the images' true parents, where somebody votes.
+        """Votes at the images' true parents, where there are any.
 
         Args:
             neighbours: of all images, in one way to leave out.

@@ -63,8 +63,8 @@ def identification_note(figures: IdentificationFigures) -> str:
         f"{figures.indexed:,} images lacks; coarse to fine. ECE: expected calibration error. Depth, right, "
         f"severity: levels answered where a probability reaches {figures.sure:g} (the nearest neighbour "
         "always answers), share of right answers, wrong levels of a wrong one. Depth at "
-        f"{100 * RIGHT:.0f} %: the deepest answers of which so many are right. Where answers are as deep, on "
-        "average, as those down the tree: wrong levels for each query, and severe, queries with a wrong "
+        f"{100 * RIGHT:.0f} %: how deep answers can be if that share of them is to be right. At the average "
+        "depth of the answers down the tree: wrong levels for each query, and severe, queries with a wrong "
         f"{figures.levels[0]}. New AUROC: seen against unseen classes."
     )
     return text + (" Too few images to calibrate well." if figures.rough else "")

@@ -20,7 +20,7 @@ from happier.taxonomy import UNKNOWN
 
 __all__ = ["BranchVotes", "Neighbours", "branch_votes", "vote_weights"]
 
-# Of its full weight, what the last neighbour keeps: all may be equally near, and somebody has to vote.
+# Of its full weight, what the last neighbour keeps: all may be equally near, and there must be votes.
 _LEAST = 1e-6
 _BLOCK_BYTES = 64 << 20
 
@@ -112,7 +112,7 @@ class BranchVotes:
 
     @property
     def voted(self) -> npt.NDArray[np.bool_]:
-        """Whether anybody votes ``[P]``."""
+        """Whether there are votes ``[P]``."""
         return np.isfinite(self.nearest)
 
 

@@ -16,6 +16,7 @@ from happier.evaluation.options import EvaluationOptions
 from happier.evaluation.paper_tables import PUBLISHED, PublishedTable
 from happier.evaluation.protocol import Evaluation
 from happier.evaluation.table import Metric, metric_rows
+from happier.relevance import AttributeRelevance, HierarchyRelevance
 from happier.runs.run import Run
 from happier.runs.stored_evaluation import evaluate_run, store_evaluation
 
@@ -77,6 +78,8 @@ class Comparison:
     def notes(self) -> tuple[str, ...]:
         """What a reader should know about the figures."""
         notes = []
+        if isinstance(self.options.relevance, AttributeRelevance):
+            notes.append("H-AP is by the share of attributes in common, the other figures by the levels.")
         for run, found in zip(self.runs, self.evaluations, strict=True):
             for result in found.results:
                 if without := int(result.summary["queries_without_positives"]):
@@ -162,6 +165,28 @@ def store(comparison: Comparison) -> None:
         store_evaluation(run, found, comparison.options, split=comparison.split)
 
 
+def relevance_of(
+    run: Run, by: str | None = None, *, alpha: float = 1.0, count_query: bool = False
+) -> HierarchyRelevance | AttributeRelevance:
+    """The relevance that a run is evaluated by.
+
+    Args:
+        run: its manifest has the attributes.
+        by: ``labels`` or ``attributes``; by default what the run was trained on.
+        alpha: of the relevance by labels, see `HierarchyRelevance`.
+        count_query: the same.
+
+    Raises:
+        ManifestError: there are no attributes.
+        OptionError: options of labels for attributes.
+    """
+    if by == "labels" or (by is None and not run.by_attributes):
+        return HierarchyRelevance(alpha=alpha, count_query=count_query)
+    if count_query or alpha != 1:
+        raise OptionError("--paper and --alpha are options of the relevance by labels: add --by labels")
+    return AttributeRelevance(run.manifest.attributes()[0])
+
+
 def check_number(runs: int) -> None:
     """Check the number of runs: one, one against another, or these two with one or two others.
 
@@ -170,8 +195,8 @@ def check_number(runs: int) -> None:
     """
     if not 1 <= runs <= MAX_RUNS:
         raise OptionError(
-            f"a report is of 1 to {MAX_RUNS} runs, got {runs}: the model, the one it is compared with, "
-            f"and up to {MAX_RUNS - 2} beside"
+            f"1 to {MAX_RUNS} runs can be compared, got {runs}: the model, the one it is compared with, "
+            f"and up to {MAX_RUNS - 2} more"
         )
 
 

@@ -113,9 +113,9 @@ def _attributes(row: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _check_folder(path: Path, own: str) -> None:
-    """Raises `DataError` where a folder holds something else than an earlier export."""
+    """Raises `DataError` where a folder holds something other than an earlier export."""
     if path.is_dir() and any(path.iterdir()) and not (path / own).is_file():
-        raise DataError(f"{path} holds something else than such an export; choose another folder")
+        raise DataError(f"{path} holds something other than such an export; choose another folder")
 
 
 EXPORTS: Final[Mapping[str, Callable[[Run, pd.DataFrame, Path], None]]] = {

@@ -18,6 +18,7 @@ from happier.encoder.embeddings import Embeddings, has_embeddings, keep_embeddin
 from happier.errors import ManifestError
 from happier.evaluation.protocol import splits_to_search
 from happier.losses import display_name
+from happier.losses.registry import takes_attributes
 from happier.runs.run_directory import RunDirectory
 from happier.runs.run_features import head_vectors
 from happier.taxonomy import UNKNOWN
@@ -57,6 +58,11 @@ class Run:
     history: tuple[dict[str, Any], ...] = ()
     unseen_classes: bool | None = None
 
+    @property
+    def by_attributes(self) -> bool:
+        """Whether it was trained on attributes instead of labels."""
+        return takes_attributes(_loss_name(self.config))
+
 
 def read_run(
     source: Path | str,
@@ -88,7 +94,7 @@ def read_run(
         stored = Embeddings.read(path)
         rows, vectors = stored.manifest, stored.vectors
         if manifest is not None:
-            rows, vectors = _rows_of(Manifest.read(manifest), stored)
+            rows, vectors = rows_with_vectors(Manifest.read(manifest), stored.manifest, vectors)
         label = name or path.resolve().name
         return Run(str(source), label, vectors, rows, directory=path, fingerprint=stored.fingerprint)
     return _read_model(str(source), _Wanted(manifest, split, name, batch_size, progress))
@@ -111,14 +117,25 @@ def _read_array(path: Path, manifest: Path | str | None, split: str | None, name
     return Run(str(path), name or path.stem, vectors, rows)
 
 
-def _rows_of(wanted: Manifest, stored: Embeddings) -> tuple[Manifest, npt.NDArray[np.float32]]:
-    """The rows of a manifest that were embedded, labelled as this manifest says."""
-    place = {path: row for row, path in enumerate(stored.manifest.files())}
+def rows_with_vectors(
+    wanted: Manifest, stored: Manifest, vectors: npt.NDArray[np.float32]
+) -> tuple[Manifest, npt.NDArray[np.float32]]:
+    """The rows of a manifest whose images have a vector, labelled as this manifest says, and the vectors.
+
+    Args:
+        wanted: the rows.
+        stored: the images that have vectors.
+        vectors: theirs, in the same order.
+
+    Raises:
+        ManifestError: none has one.
+    """
+    place = {path: row for row, path in enumerate(stored.files())}
     pairs = [(row, place[path]) for row, path in enumerate(wanted.files()) if path in place]
     if not pairs:
-        raise ManifestError("none of the manifest's images are among the embeddings; embed it first")
+        raise ManifestError("none of the manifest's images have a vector there; embed them first")
     mine, theirs = np.asarray(pairs).T
-    return wanted.take(mine), stored.vectors[theirs]
+    return wanted.take(mine), vectors[theirs]
 
 
 @dataclass(frozen=True)
@@ -140,8 +157,7 @@ def _read_model(source: str, wanted: _Wanted) -> Run:
     config = directory.read_config() if directory.has_config else {}
     whole = _manifest_of(source, wanted.manifest, config.get("data") or {})
     rows = whole.select(splits_to_search(whole, wanted.split))
-    loss = str((config.get("loss") or {}).get("name") or "")
-    label = wanted.name or display_name(loss) or directory.path.resolve().name
+    label = wanted.name or display_name(_loss_name(config)) or directory.path.resolve().name
     return Run(
         source,
         label,
@@ -154,6 +170,10 @@ def _read_model(source: str, wanted: _Wanted) -> Run:
         history=directory.read_history(),
         unseen_classes=_unseen(whole, rows),
     )
+
+
+def _loss_name(config: dict[str, Any]) -> str:
+    return str((config.get("loss") or {}).get("name") or "")
 
 
 def _manifest_of(source: str, manifest: Path | str | None, data: dict[str, Any]) -> Manifest:

@@ -67,7 +67,6 @@ class RunDirectory:
         self.per_query_file: Final = self.evaluation_folder / "per_query.parquet"
         self.embeddings_folder: Final = self.evaluation_folder / "embeddings"
         self.report_folder: Final = self.path / "report"
-        self.report_page: Final = self.report_folder / "index.html"
 
     def __repr__(self) -> str:
         return f"RunDirectory({str(self.path)!r})"
@@ -205,20 +204,6 @@ class RunDirectory:
         from happier.encoder import Encoder
 
         return Encoder.from_pretrained(self.path)
-
-    def read_fingerprint(self) -> str | None:
-        """Fingerprint of the saved encoder's weights, as ``model.json`` states it; None where there is none.
-
-        Raises:
-            CheckpointError: ``model.json`` is damaged.
-        """
-        if not self.has_model:
-            return None
-        settings = read_json(self.settings_file)
-        found = settings.get("fingerprint") if isinstance(settings, dict) else None
-        if not isinstance(found, str):
-            raise CheckpointError(f"{self.settings_file} is damaged: it has no fingerprint")
-        return found
 
     def read_summary(self) -> dict[str, Any] | None:
         """What the last `happier evaluate` stored, null for undefined figures; None where it has not run.

@@ -119,8 +119,8 @@ def _key(run: Run, options: EvaluationOptions, split: str | None) -> dict[str, A
 
 
 def _rows_checksum(manifest: Manifest) -> str:
-    """Checksum of the labels, the ids and the columns that decide which rows are searched in which."""
-    columns = [manifest.table[name] for name in ("split", "set") if name in manifest.table]
+    """Checksum of labels, ids, attributes and the columns that decide which rows are searched in which."""
+    columns = [manifest.table[name] for name in ("split", "set", "attributes") if name in manifest.table]
     texts = [
         *manifest.levels,
         *map(str, manifest.ids()),
