@@ -10,7 +10,7 @@ SMALL = ("model=tiny", "transform.size=32", "training.steps=4", "training.batch_
 @pytest.mark.slow
 def test_the_pass_and_the_fit_are_measured():
     told: list[str] = []
-    bare, whole = measure_fit(images=400, overrides=SMALL, tell=told.append)
+    bare, whole = measure_fit(images=400, overrides=SMALL, status=told.append)
     assert (bare.what, whole.what) == ("bare pass", "fit")
     assert 0 < bare.seconds < whole.seconds
     assert min(bare.memory, whole.memory) > 10

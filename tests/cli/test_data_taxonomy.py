@@ -82,7 +82,7 @@ def test_bad_input_in_one_line(place):
     )
     assert "give --from KIND and -o NEW" in refused(flat)
     assert "--from clusters needs an index" in refused(flat, "--from", "clusters", "-o", new)
-    assert "is what is read" in refused(flat, "--from", "wordnet", "-o", flat)
+    assert "is the input" in refused(flat, "--from", "wordnet", "-o", flat)
     assert "--sizes must be numbers" in refused(
         flat, place / "flat.index", "--from", "clusters", "--sizes", "two", "-o", new
     )

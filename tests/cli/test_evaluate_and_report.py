@@ -126,8 +126,8 @@ def test_more_than_two_models(command, world, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["report", "x", "-o", "y", *["--against", "x"] * 4], "1 to 4 runs, got 5"),
-        (["evaluate", "x", *["--against", "x"] * 4], "1 to 4 runs, got 5"),
+        (["report", "x", "-o", "y", *["--against", "x"] * 4], "1 to 4 runs can be compared, got 5"),
+        (["evaluate", "x", *["--against", "x"] * 4], "1 to 4 runs can be compared, got 5"),
         (
             ["report", "x", "-o", "y", "--against", "x", *["--against-name", "n"] * 2],
             "--against-name is given 2",

@@ -87,6 +87,12 @@ def test_nothing_to_add_still_removes_what_a_killed_command_left(place, tmp_path
     assert sorted(path.name for path in target.iterdir()) == before
 
 
+@pytest.mark.parametrize("words", [("--overwrite",), ("--recall", "0.99"), ("--option", "effort=64")])
+def test_an_addition_refuses_options_of_a_new_index(place, tmp_path, words):
+    with pytest.raises(OptionError, match=f"leave out {words[0]}"):
+        run("index", place / "model", place / "all.parquet", "-o", tmp_path / "index", "--add", *words)
+
+
 def test_an_index_refuses_another_model(place, tmp_path):
     target = tmp_path / "index"
     run("index", place / "model", place / "all.parquet", "-o", target, "--split", "test")

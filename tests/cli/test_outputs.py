@@ -29,13 +29,13 @@ def test_vectors_too_long_to_measure_are_one_line(command, inputs):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("data suspects vectors.npy --manifest manifest.parquet -o manifest.parquet", "is what is read"),
+        ("data suspects vectors.npy --manifest manifest.parquet -o manifest.parquet", "is the input"),
         ("data suspects index -o suspects.xyz", "are written as .csv or .parquet, got 'suspects.xyz'"),
         ("data suspects index -o index/items-1.parquet", "may be a file of index"),
-        ("data taxonomy manifest.parquet vectors.npy --from clusters -o vectors.npy", "is what is read"),
-        ("evaluate vectors.npy --manifest manifest.parquet --per-query manifest.parquet", "is what is read"),
-        ("evaluate vectors.npy --manifest manifest.parquet --json vectors.npy", "is what is read"),
-        ("export vectors.npy manifest.parquet --manifest manifest.parquet --to atlas", "is what is read"),
+        ("data taxonomy manifest.parquet vectors.npy --from clusters -o vectors.npy", "is the input"),
+        ("evaluate vectors.npy --manifest manifest.parquet --per-query manifest.parquet", "is the input"),
+        ("evaluate vectors.npy --manifest manifest.parquet --json vectors.npy", "is the input"),
+        ("export vectors.npy manifest.parquet --manifest manifest.parquet --to atlas", "is the input"),
     ],
 )
 def test_what_is_read_is_never_overwritten(command, inputs, monkeypatch, words, message):

@@ -28,6 +28,7 @@ from happier.data.image import decode_image, read_image
 from happier.data.input_config import IMAGENET_MEAN, IMAGENET_STD
 from happier.data.manifest import Manifest
 from happier.data.transforms import build_transform
+from happier.progress import Status, no_status
 
 PIL_ONLY: Final = "PIL, PIL transforms"
 PIL_TENSOR: Final = "PIL, tensor transforms"
@@ -55,9 +56,7 @@ class LoadingSpeed:
     ratio: float
 
 
-def measure_images(
-    *, images: int = 24, rounds: int = 5, progress: Callable[[str], None] | None = None
-) -> list[LoadingSpeed]:
+def measure_images(*, images: int = 24, rounds: int = 5, status: Status = no_status) -> list[LoadingSpeed]:
     """Measure all ways of all tasks in turns, so that other load on the machine affects all of them."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -70,13 +69,13 @@ def measure_images(
             found = []
             for train in (True, False):
                 task = f"500 px JPEG to 224, {'train' if train else 'test'}"
-                found += _compare(task, small, _ways(train), rounds, progress)
+                found += _compare(task, small, _ways(train), rounds, status)
             transform = build_transform("inat", train=False)
             ways = {
                 FULL: lambda path: transform(decode_image(path)),
                 SCALED: lambda path: transform(decode_image(path, at_least=transform.decode_at_least)),
             }
-            return found + _compare("4000 px JPEG to 224, test", large, ways, rounds, progress)
+            return found + _compare("4000 px JPEG to 224, test", large, ways, rounds, status)
     finally:
         torch.set_num_threads(threads)
 
@@ -131,13 +130,12 @@ def _compare(
     files: Sequence[Path],
     ways: dict[str, Read],
     rounds: int,
-    progress: Callable[[str], None] | None,
+    status: Status,
 ) -> list[LoadingSpeed]:
     best = dict.fromkeys(ways, float("inf"))
     for number in range(rounds + 1):
         for way, read in ways.items():
-            if progress:
-                progress(f"{task}: {way}, round {number} of {rounds}")
+            status(f"{task}: {way}, round {number} of {rounds}")
             start = time.process_time()
             for file in files:
                 read(file)

@@ -73,7 +73,7 @@ def measure_embedding(
     *,
     batch_size: int = 64,
     compiled: bool = False,
-    progress: Status,
+    status: Status,
 ) -> Iterator[EmbeddingSpeed]:
     """Measure networks at sizes, one row after the other.
 
@@ -82,14 +82,14 @@ def measure_embedding(
         sizes: sides of the images.
         batch_size: images at a time.
         compiled: also ``torch.compile``, which takes minutes.
-        progress: called with what is measured next.
+        status: called with what is measured next.
     """
     ways = (*_WAYS, _COMPILED) if compiled else _WAYS
     with tempfile.TemporaryDirectory() as folder:
         photographs = write_photographs(Path(folder, f"{number}.jpg") for number in range(_PHOTOGRAPHS))
         for network in networks:
             for size in sizes:
-                progress(f"{network} at {size} px")
+                status(f"{network} at {size} px")
                 encoder = Encoder(NETWORKS[network], dim=8, transform="inat", image_size=size).eval()
                 yield _measure(network, encoder, ways, photographs, batch_size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import mmap
 import os
@@ -29,15 +30,17 @@ from happier.evaluation import evaluate, kernel_engine
 from happier.evaluation.options import EvaluationOptions
 from happier.evaluation.problem import RetrievalProblem
 from happier.evaluation.scores import block_rows
+from happier.numba_cache import jit
 from happier.progress import Status
 from happier.taxonomy import path_codes
 
 DIM = 512
 GALLERY_PIECE = 16_384  # rows that are drawn at a time
-# Private memory of the process while it evaluates a gallery on disk, and how often the system is made to
-# forget what it read of that.
-MEMORY_LIMIT = 3 << 30
-EVICT_SECONDS = 0.5
+# Private memory of the process while it evaluates a gallery on disk, and after how long the system is made to
+# forget what it read of that, in what pieces.
+MEMORY_LIMIT = 7 << 29
+EVICT_SECONDS = 0.25
+EVICT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -114,9 +117,10 @@ def _product(
     queries: npt.NDArray[np.float32], gallery: npt.NDArray[np.float32], step: int
 ) -> Callable[[], None]:
     """The bare product on one thread, ``step`` queries at a time."""
-    out = np.empty((step, len(gallery)), dtype=np.float32)
 
     def run() -> None:
+        # Of its own for each run, as evaluate's: the system takes a while to hand out so much memory.
+        out = np.empty((step, len(gallery)), dtype=np.float32)
         with threadpool_limits(1, user_api="blas"):
             for start in range(0, len(queries), step):
                 rows = queries[start : start + step]
@@ -125,7 +129,7 @@ def _product(
     return run
 
 
-def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+def measure_floor(size: Size, queries: int, *, status: Status) -> Iterator[EvaluationSpeed]:
     """All metrics against numpy's matrix product of the same queries and gallery."""
     vectors, labels = gallery_like(size)
     queries = min(queries, len(vectors))
@@ -133,23 +137,22 @@ def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Evaluat
     arguments = (vectors[:queries], labels[:queries], vectors, labels, some, np.arange(len(vectors)))
 
     evaluate(vectors[:4], labels[:4], vectors, labels)  # compile
-    tell(f"{size.name}: matrix product and evaluate, 1 thread")
+    status(f"{size.name}: matrix product and evaluate, 1 thread")
     step, large_step = block_rows(len(vectors), 4, queries, None), min(queries, 1024)
     problem, options = RetrievalProblem.prepare(*arguments), EvaluationOptions(threads=1)
     schema = options.schema(problem.depth)
-    read, sort, share = _least_work(problem, step)
+    least, share = _least_work(problem, step)
     best = alternating_cpu_seconds(
         [
             _product(vectors[:queries], vectors, step),
             _product(vectors[:queries], vectors, large_step),
             lambda: evaluate(*arguments, threads=1),
             lambda: kernel_engine.tally(problem, schema, options, range(queries)),
-            read,
-            sort,
+            *least,
         ]
     )
     floor, large, one, tallied = (seconds / queries for seconds in best[:4])
-    reading, sorting = (seconds / step for seconds in best[4:])
+    reading, counting, sorting = (seconds / step for seconds in best[4:])
 
     def row(what: str, seconds: float, note: str) -> EvaluationSpeed:
         return EvaluationSpeed(what, size.name, queries, 1e3 * seconds, seconds / floor, note)
@@ -168,10 +171,11 @@ def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Evaluat
     yield row("- the kernel", tallied - floor, "sorts, counts and sums; the product is the first line")
     yield row("- the rest", one - tallied, "checks, label order, duplicates, metrics from the sums")
     yield row("for comparison: one read of all scores", reading, "numpy's max of a block")
+    yield row("for comparison: one count of all scores", counting, "in a table, where the entry is known")
     yield row("for comparison: one sort of the positives", sorting, f"np.sort of {share:.0%} of the scores")
-    tell(f"{size.name}: memory")
+    status(f"{size.name}: memory")
     extra = peak_mebibytes(lambda: evaluate(*arguments, threads=1))
-    tell(f"{size.name}: 1 and 2 threads")
+    status(f"{size.name}: 1 and 2 threads")
     alone = wall_seconds(lambda: evaluate(*arguments, threads=1)) / queries
     two = wall_seconds(lambda: evaluate(*arguments, threads=2)) / queries
     note = f"wall clock; {alone / two:.2f} times as fast as 1 thread ({1e3 * alone:.3f} ms)"
@@ -187,10 +191,11 @@ def measure_floor(size: Size, queries: int, *, tell: Status) -> Iterator[Evaluat
         )
 
 
-def _least_work(problem: RetrievalProblem, rows: int) -> tuple[Callable[[], None], Callable[[], None], float]:
-    """What no exact evaluation avoids, on one block of scores: reading them, and sorting the positives.
+def _least_work(problem: RetrievalProblem, rows: int) -> tuple[list[Callable[[], None]], float]:
+    """What no exact evaluation avoids, on one block of scores: reading, counting, and sorting the positives.
 
-    Last comes the share of the scores that belong to positives.
+    To count is to add one to an entry of a table for each score, without finding out which. Last comes the
+    share of the scores that belong to positives.
     """
     gallery, match = problem.gallery.values, problem.matching.block(slice(0, rows))
     scores = np.asarray(problem.queries.values[:rows] @ gallery.T)
@@ -200,20 +205,33 @@ def _least_work(problem: RetrievalProblem, rows: int) -> tuple[Callable[[], None
         for q, (start, stop) in enumerate(zip(match.starts[:, 0], match.stops[:, 0], strict=True))
     ]
 
+    low, high = float(scores.min()), float(scores.max())
+    entries = ((scores - low) * (np.iinfo(np.uint16).max / (high - low))).astype(np.uint16)
+    table = np.zeros(1 << 16, dtype=np.uint32)
+    _count(entries[:1], table)  # compile
+
     def sort() -> None:
         for own in lists:
             np.sort(own)
 
-    return lambda: scores.max(), sort, sum(map(len, lists)) / scores.size
+    share = sum(map(len, lists)) / scores.size
+    return [lambda: scores.max(), lambda: _count(entries, table), sort], share
 
 
-def measure_growth(size: Size, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+@jit(nogil=True)
+def _count(entries: Any, table: Any) -> None:
+    for row in entries:
+        for entry in row:
+            table[entry] += np.uint32(1)
+
+
+def measure_growth(size: Size, queries: int, *, status: Status) -> Iterator[EvaluationSpeed]:
     """Cost of a query at N, 2N and 4N items; one-time work is reported separately."""
     vectors, labels = gallery_like(size)
     first = first_product = None
     for parts in (4, 2, 1):
         items = len(vectors) // parts
-        tell(f"{size.name}: {items:,} items")
+        status(f"{size.name}: {items:,} items")
         gallery = vectors[:items], labels[:items]
 
         def run(number: int, gallery: Any = gallery) -> None:
@@ -232,20 +250,20 @@ def measure_growth(size: Size, queries: int, *, tell: Status) -> Iterator[Evalua
         yield EvaluationSpeed(f"{items:,} items", size.name, queries, 1e3 * cost, cost / first, note)
 
 
-def measure_large(size: Size, items: int, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+def measure_large(size: Size, items: int, queries: int, *, status: Status) -> Iterator[EvaluationSpeed]:
     """A quarter, half and all of a gallery of many items: time and memory."""
-    tell(f"drawing {items:,} items")
+    status(f"drawing {items:,} items")
     vectors, labels = gallery_like(size, items)
     evaluate(vectors[:4], labels[:4], vectors[:100], labels[:100])  # compile
     some = min(queries, 1024)
-    tell(f"{items:,} items: matrix product of {some:,} queries")
+    status(f"{items:,} items: matrix product of {some:,} queries")
     product = _product(vectors[:some], vectors, block_rows(items, 4, queries, None))
     floor = alternating_cpu_seconds([product], rounds=1)[0] / some
     name = f"{items:,}"
     yield EvaluationSpeed("numpy matrix product, 1 thread", name, some, 1e3 * floor, 1.0)
     for parts in (4, 2, 1):
         part = items // parts
-        tell(f"{part:,} items: evaluate {queries:,} queries")
+        status(f"{part:,} items: evaluate {queries:,} queries")
         arguments = (vectors[:queries], labels[:queries], vectors[:part], labels[:part])
         taken: list[float] = []
 
@@ -261,35 +279,38 @@ def measure_large(size: Size, items: int, queries: int, *, tell: Status) -> Iter
         yield EvaluationSpeed(what, name, queries, 1e3 * cost, cost / floor, note)
 
 
-def measure_on_disk(size: Size, items: int, queries: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+def measure_on_disk(size: Size, items: int, queries: int, *, status: Status) -> Iterator[EvaluationSpeed]:
     """A gallery on disk that is larger than the memory that the process may use, and the same in memory."""
     if not sys.platform.startswith("linux"):
         raise OptionError("a gallery on disk is measured on Linux only")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "gallery.npy"
-        tell(f"writing {items * DIM * 4 / 1e9:.1f} GB to {file}")
+        status(f"writing {items * DIM * 4 / 1e9:.1f} GB to {file}")
         gallery, labels = gallery_like(size, items, file=file)
         known = np.array(gallery[:queries]), labels[:queries]
         evaluate(known[0][:4], known[1][:4], gallery[:100], labels[:100])  # compile
-        found = []
+        found, cpu = [], []
 
         def run(vectors: Any) -> None:
+            start = time.process_time()
             found.append(evaluate(*known, vectors, labels, threads=1).per_query)
+            cpu.append(time.process_time() - start)
 
-        tell("from disk")
-        with _little_memory(gallery, file):
+        status("from disk")
+        with _little_memory(gallery, file) as most:
             before = _bytes_read()
             from_disk = wall_seconds(partial(run, gallery))
             read = _bytes_read() - before
-        tell("from memory")
+        status("from memory")
         resident = np.load(file)
         in_memory = wall_seconds(partial(run, resident))
     same = all(np.array_equal(found[0][name], found[-1][name], equal_nan=True) for name in found[0])
     results = "results are equal" if same else "RESULTS DIFFER"
     notes = (
-        f"{resident.nbytes / 2**30:.1f} GiB; by the clock",
-        f"private memory limited to {MEMORY_LIMIT / 2**30:.1f} GiB; {read / 2**30:.1f} GiB read from the "
-        f"disk; {in_memory / from_disk:.0%} of the speed in memory; {results}",
+        f"{resident.nbytes / 2**30:.1f} GiB; by the clock; {min(cpu[2:]):.1f} s of CPU time",
+        f"private memory limited to {MEMORY_LIMIT / 2**30:.1f} GiB, at most {most() / 2**30:.1f} GiB of the "
+        f"file in the system's cache; {read / 2**30:.1f} GiB read from the disk; "
+        f"{in_memory / from_disk:.0%} of the speed in memory; {min(cpu[:2]):.1f} s of CPU time; {results}",
     )
     for what, seconds, note in zip(
         ("gallery in memory", "gallery on disk"), (in_memory, from_disk), notes, strict=True
@@ -306,10 +327,11 @@ def _bytes_read() -> int:
 
 
 @contextmanager
-def _little_memory(mapped: Any, file: Path) -> Iterator[None]:
-    """Limit the private memory of this process, and drop what the system cached of a mapped file.
+def _little_memory(mapped: Any, file: Path) -> Iterator[Callable[[], int]]:
+    """Limit the private memory of this process, and what the system caches of a mapped file.
 
-    Its pages are dropped again and again, as they would be by a system that has no room for them.
+    What was read longer than `EVICT_SECONDS` ago is dropped, as by a system that has no room for it. Gives a
+    function that says how many bytes of the file were cached at most.
     """
     import resource  # Unix only
 
@@ -317,19 +339,26 @@ def _little_memory(mapped: Any, file: Path) -> Iterator[None]:
     done = threading.Event()
     opened = os.open(file, os.O_RDONLY)
     os.fsync(opened)
+    most = 0
 
     def evict() -> None:
-        while True:
-            mapped._mmap.madvise(mmap.MADV_DONTNEED)
-            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
-            if done.wait(EVICT_SECONDS):
-                return
+        nonlocal most
+        before = np.ones(-(-len(mapped._mmap) // EVICT_BYTES), dtype=bool)
+        while not done.is_set():
+            cached = _cached_bytes(mapped._mmap)
+            most = max(most, int(cached.sum()) if not before.all() else 0)  # not what is there at the start
+            for piece in np.flatnonzero(before & (cached > 0)):
+                start = int(piece) * EVICT_BYTES
+                mapped._mmap.madvise(mmap.MADV_DONTNEED, start, min(EVICT_BYTES, len(mapped._mmap) - start))
+                os.posix_fadvise(opened, start, EVICT_BYTES, os.POSIX_FADV_DONTNEED)
+            before = cached > 0
+            done.wait(EVICT_SECONDS)
 
     evicting = threading.Thread(target=evict)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, usual[1]))
     evicting.start()
     try:
-        yield
+        yield lambda: most
     finally:
         done.set()
         evicting.join()
@@ -337,11 +366,22 @@ def _little_memory(mapped: Any, file: Path) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, usual)
 
 
-def measure_ranks(size: Size, queries: int, ranks: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+def _cached_bytes(mapping: mmap.mmap) -> npt.NDArray[np.int64]:
+    """How much of each `EVICT_BYTES` of a mapped file is in memory."""
+    start = np.frombuffer(mapping, dtype=np.uint8).ctypes.data
+    pages = np.empty(-(-len(mapping) // mmap.PAGESIZE), dtype=np.uint8)
+    ctypes.CDLL(None).mincore(
+        ctypes.c_void_p(start), ctypes.c_size_t(len(mapping)), ctypes.c_void_p(pages.ctypes.data)
+    )
+    edges = np.arange(0, len(pages), EVICT_BYTES // mmap.PAGESIZE)
+    return np.add.reduceat((pages & 1).astype(np.int64), edges) * mmap.PAGESIZE
+
+
+def measure_ranks(size: Size, queries: int, ranks: int, *, status: Status) -> Iterator[EvaluationSpeed]:
     """One rank and several under torchrun, one thread each."""
     first = None
     for number in (1, ranks):
-        tell(f"{size.name}: {number} rank(s) under torchrun")
+        status(f"{size.name}: {number} rank(s) under torchrun")
         torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={number}"]
         own = ["-m", "happier.bench.evaluation", json.dumps([asdict(size), queries])]
         done = subprocess.run(
@@ -385,7 +425,7 @@ def _as_rank() -> None:
     torch.distributed.destroy_process_group()
 
 
-def measure_others(items: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
+def measure_others(items: int, *, status: Status) -> Iterator[EvaluationSpeed]:
     """Other libraries, which compute fine AP only, and the sort-everything form, on a smaller set."""
     size = SIZES["sop"]
     vectors, labels = gallery_like(size, items)
@@ -393,7 +433,7 @@ def measure_others(items: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
     fine = path_codes(labels)[:, -1]
     arguments = vectors, labels
     evaluate(vectors[:4], labels[:4], vectors, labels)
-    tell("evaluate")
+    status("evaluate")
     mine = cpu_seconds(lambda: evaluate(*arguments, threads=1), least=2)
     yield EvaluationSpeed("happier.evaluate, all metrics", f"{items:,}", items, 1e3 * mine / items, 1.0)
     threads = torch.get_num_threads()
@@ -402,7 +442,7 @@ def measure_others(items: int, *, tell: Status) -> Iterator[EvaluationSpeed]:
         for run in _alternatives(vectors[:50], labels[:50], np.arange(50) // 5).values():
             run()  # some compile on the first call
         for name, run in _alternatives(vectors, labels, fine).items():
-            tell(name)
+            status(name)
             cost = cpu_seconds(run, least=1)
             yield EvaluationSpeed(
                 name, f"{items:,}", items, 1e3 * cost / items, cost / mine, "times the CPU time of happier"
@@ -469,9 +509,9 @@ def _ranx(vectors: npt.NDArray[np.float32], fine: npt.NDArray[np.int64]) -> None
     ranx_evaluate(Qrels(relevant), Run(run), "map")
 
 
-def measure_exactness(*, tell: Status) -> float:
+def measure_exactness(*, status: Status) -> float:
     """Largest difference of any metric between the kernel and plain float64, given the same scores."""
-    tell("exactness")
+    status("exactness")
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 3, size=(400, 3))
     vectors = generator.integers(-8, 9, size=(400, 8)).astype(np.float32)  # scores are exact whole numbers

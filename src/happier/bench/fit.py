@@ -49,18 +49,18 @@ class FitCost:
 
 
 def measure_fit(
-    *, images: int = 10_000, overrides: Sequence[str] = ("transform.size=224",), tell: Status
+    *, images: int = 10_000, overrides: Sequence[str] = ("transform.size=224",), status: Status
 ) -> list[FitCost]:
     """The cost of the bare pass and of a fit.
 
     Args:
         images: photographs of 500 x 375 pixels, in 100 classes of 10 kinds.
         overrides: settings of the fit.
-        tell: called with what is measured.
+        status: called with what is measured.
     """
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        tell(f"writing {images:,} photographs")
+        status(f"writing {images:,} photographs")
         write_photographs(
             root.joinpath("photos", f"kind {n % _KINDS}", f"item {n % (_KINDS * _ITEMS)}", f"{n}.jpg")
             for n in range(images)
@@ -68,9 +68,15 @@ def measure_fit(
         found = []
         options = FitOptions(train="head", overrides=tuple(overrides))
         for what, work in (("bare pass", _compute_features), ("fit", _fit)):
-            tell(what)
+            status(what)
             found.append(_measure(what, work, root, options))
         return found
+
+
+def _run(work: Callable[[Path, FitOptions], None], root: Path, options: FitOptions) -> None:
+    """As a command would run it: a process that was spawned would spawn its own workers, too."""
+    multiprocessing.set_start_method(multiprocessing.get_all_start_methods()[0], force=True)
+    work(root, options)
 
 
 def _compute_features(root: Path, options: FitOptions) -> None:
@@ -90,7 +96,7 @@ def _fit(root: Path, options: FitOptions) -> None:
 
 def _measure(what: str, work: Callable[[Path, FitOptions], None], root: Path, options: FitOptions) -> FitCost:
     start = time.perf_counter()
-    process = multiprocessing.get_context("spawn").Process(target=work, args=(root, options))
+    process = multiprocessing.get_context("spawn").Process(target=_run, args=(work, root, options))
     process.start()
     ended, most = Event(), [0]
     assert process.pid is not None

@@ -31,6 +31,7 @@ from happier.losses.objective import AP, NDCG, Objective
 from happier.losses.ranking import LossEngine
 from happier.losses.retrieval_loss import RetrievalLoss
 from happier.losses.surrogate import SigmoidSurrogate, StepSurrogate, Surrogate
+from happier.progress import Status, no_status
 from happier.relevance import HierarchyRelevance, LevelRelevance
 from happier.taxonomy import shared_levels
 
@@ -108,7 +109,7 @@ def measure_losses(
     depths: Sequence[int],
     *,
     device: str = "cpu",
-    progress: Callable[[str], None] | None = None,
+    status: Status = no_status,
 ) -> Iterator[LossSpeed]:
     """All forms of all losses, in sequence in this process.
 
@@ -116,7 +117,7 @@ def measure_losses(
         sizes: batch sizes; the straightforward form runs up to 256, chunked torch up to 1024.
         depths: numbers of levels for the smallest batch; larger batches have the first.
         device: ``"cpu"`` or ``"cuda"``.
-        progress: called with what is measured next.
+        status: called with what is measured next.
 
     Raises:
         OptionError: another device, or one that is not there.
@@ -126,21 +127,20 @@ def measure_losses(
     with _one_core():
         for batch in sizes:
             for levels in depths if batch == min(sizes) else depths[:1]:
-                yield from _measure("H-AP", _hap_forms(batch, device), batch, levels, device, progress)
+                yield from _measure("H-AP", _hap_forms(batch, device), batch, levels, device, status)
         batch, levels = min(sizes), depths[0]
         for name, forms in _other_losses(batch, device).items():
-            yield from _measure(name, forms, batch, levels, device, progress)
+            yield from _measure(name, forms, batch, levels, device, status)
 
 
 def measure_step(
-    batch: int = 256, *, images: int = 8, size: int = 224, progress: Callable[[str], None] | None = None
+    batch: int = 256, *, images: int = 8, size: int = 224, status: Status = no_status
 ) -> StepShare:
     """Share of the H-AP loss in a step of a ResNet-50, both on one core."""
     with needs_extra("bench"):
         import timm
     with _one_core():
-        if progress:
-            progress(f"ResNet-50 at {size} px, {images} images")
+        status(f"ResNet-50 at {size} px, {images} images")
         model = timm.create_model("resnet50", pretrained=False, num_classes=0)
         pictures = torch.randn(images, 3, size, size, generator=torch.Generator().manual_seed(0))
 
@@ -223,13 +223,12 @@ def _measure(
     batch: int,
     levels: int,
     device: str,
-    progress: Callable[[str], None] | None,
+    status: Status,
 ) -> Iterator[LossSpeed]:
     embeddings, labels = (tensor.to(device) for tensor in toy_batch(batch, levels))
     first: float | None = None
     for form, make in forms.items():
-        if progress:
-            progress(f"{name}, {form}, batch {batch}, {levels} levels")
+        status(f"{name}, {form}, batch {batch}, {levels} levels")
         loss = make()
         if isinstance(loss, torch.nn.Module):
             loss.to(device)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from happier.errors import OptionError
+from happier.progress import Status, no_status
 from happier.search.engine import (
     EngineItems,
     Positions,
@@ -32,7 +33,6 @@ K = 10
 BATCH = 64
 # milvus is milvus-lite here.
 LOCAL = ("flat", "hnsw", "ivfpq", "milvus")
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def bench_search(
     queries: int = 512,
     seed: int = 0,
     place: Path | None = None,
-    report: Report = lambda _: None,
+    status: Status = no_status,
 ) -> Iterator[EngineSpeed]:
     """Build each engine over each number of vectors and time it; yields each result when it is ready.
 
@@ -92,7 +92,7 @@ def bench_search(
         queries: new vectors of the same clusters to search with.
         seed: of the vectors.
         place: folder for temporary files.
-        report: called with what is being done.
+        status: called with what is being done.
 
     Raises:
         OptionError: an unknown engine.
@@ -108,14 +108,14 @@ def bench_search(
         raise OptionError(f"sizes, dim and queries must be 1 or more, got {list(sizes)}, {dim} and {queries}")
     with tempfile.TemporaryDirectory(dir=place, prefix="happier-bench-") as folder:
         for size in sizes:
-            report(f"making {size:,} vectors")
+            status(f"making {size:,} vectors")
             path = Path(folder) / f"{size}.f32"
             vectors = clustered_vectors(path, size + queries, dim, seed=seed)
             gallery, asked = vectors[:size], np.array(vectors[size:])
-            report(f"exact answers over {size:,} vectors")
+            status(f"exact answers over {size:,} vectors")
             questions = _Questions.make(gallery, asked)
             for name, uri in [*((name, "") for name in engines), *map(_server, uris)]:
-                report(f"{name} over {size:,} vectors")
+                status(f"{name} over {size:,} vectors")
                 yield _measure(name, uri, questions, Path(folder))
             del vectors, gallery, questions
             path.unlink()

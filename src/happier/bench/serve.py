@@ -10,7 +10,7 @@ import io
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from happier.bench.http_load import Connection, ServerUnderTest, new_event_loop, serve
+from happier.progress import Status, no_status
 
-Report = Callable[[str], None]
 # What a user does: mostly look at results and their pictures, sometimes upload an image.
 _MIX = (("search", 0.40), ("thumbnail", 0.45), ("items", 0.10), ("upload", 0.05))
 _BY_ID = (("search", 1.0),)
@@ -76,7 +76,7 @@ def bench_serve(
     processes: int = 1,
     before: Path | None = None,
     by_id: int | None = None,
-    report: Report = lambda _: None,
+    status: Status = no_status,
 ) -> list[Load]:
     """Put `happier serve`, in processes of its own, under load.
 
@@ -88,16 +88,16 @@ def bench_serve(
         processes: of the server.
         before: ``src`` folder of another checkout: its server gets the same load, in turns with this one.
         by_id: search by id only, over so many random vectors with HNSW where no index is given.
-        report: called with what is being done.
+        status: called with what is being done.
 
     Raises:
         SearchError: a server did not start.
     """
     with tempfile.TemporaryDirectory(prefix="happier-bench-") as folder, ExitStack() as stack:
         if index is None:
-            report("making a catalogue")
+            status("making a catalogue")
             index = drawn_index(Path(folder), 2_000) if by_id is None else vector_index(Path(folder), by_id)
-        report("starting the servers")
+        status("starting the servers")
         servers = {}
         if before is not None:
             servers["before"] = stack.enter_context(serve(index, source=before))
@@ -105,7 +105,7 @@ def bench_serve(
         mix = _MIX if by_id is None else _BY_ID
         rounds = [_Rounds(name, one, clients, mix) for name, one in servers.items()]
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_take_turns(rounds, seconds, max_requests, report))
+            runner.run(_take_turns(rounds, seconds, max_requests, status))
         return [one.load() for one in rounds]
 
 
@@ -128,13 +128,13 @@ def vector_index(folder: Path, count: int) -> Path:
     return folder / "vectors.index"
 
 
-async def _take_turns(rounds: Sequence[_Rounds], seconds: float, max_requests: int, report: Report) -> None:
+async def _take_turns(rounds: Sequence[_Rounds], seconds: float, max_requests: int, status: Status) -> None:
     for one in rounds:
         await one.prepare()
     turns = _TURNS if len(rounds) > 1 else 1
     for turn in range(turns):
         for one in rounds:
-            report(f"{one.name}: {one.clients} clients for {seconds / turns:g} s ({turn + 1} of {turns})")
+            status(f"{one.name}: {one.clients} clients for {seconds / turns:g} s ({turn + 1} of {turns})")
             await one.hold(seconds / turns, max_requests // turns)
 
 

@@ -21,7 +21,8 @@ import numpy.typing as npt
 import psutil
 
 from happier.bench.http_load import Answer, Connection, ServerUnderTest, serve
-from happier.bench.serve import Report, changed_picture, drawn_index
+from happier.bench.serve import changed_picture, drawn_index
+from happier.progress import Status, no_status
 from happier.search import Index
 
 _TOKEN = "soak-token-0123456789"  # noqa: S105 - of a server on 127.0.0.1 that lives for minutes
@@ -80,7 +81,7 @@ def soak(
     clients: int = 20,
     processes: int = 2,
     images: int = 400,
-    report: Report = lambda _: None,
+    status: Status = no_status,
 ) -> Soak:
     """Run it on a drawn catalogue.
 
@@ -89,21 +90,21 @@ def soak(
         clients: at once.
         processes: of the server.
         images: of the catalogue.
-        report: called with what is being done.
+        status: called with what is being done.
 
     Raises:
         SearchError: the server did not start.
     """
     with tempfile.TemporaryDirectory(prefix="happier-soak-") as name:
         folder = Path(name)
-        report("drawing a catalogue")
+        status("drawing a catalogue")
         index = drawn_index(folder, images)
         tokens = folder / "tokens.toml"
         tokens.write_text(f'[soak]\ntoken = "{_TOKEN}"\nrole = "write"\n')
-        report("starting the server")
+        status("starting the server")
         with serve(index, str(processes), str(folder / "added"), str(tokens)) as server:
             run = _Run(index, server, Random(0))
-            return asyncio.run(run.run(60 * minutes, clients, report))
+            return asyncio.run(run.run(60 * minutes, clients, status))
 
 
 @dataclass
@@ -173,10 +174,10 @@ class _Run:
         )
         self._lag = 0.0
 
-    async def run(self, seconds: float, clients: int, report: Report) -> Soak:
+    async def run(self, seconds: float, clients: int, status: Status) -> Soak:
         await self._server.ready(token=_TOKEN)
         self._end = time.perf_counter() + seconds
-        report(f"{clients} clients for {seconds / 60:g} minutes")
+        status(f"{clients} clients for {seconds / 60:g} minutes")
         others = [asyncio.create_task(one) for one in (self._watch(seconds), self._kill())]
         await asyncio.gather(self._change(), *(self._search(seed) for seed in range(clients)))
         for one in others:

@@ -60,7 +60,7 @@ def measure_training(
     batch_size: int = 64,
     steps: int = 12,
     backbone: str = "tf_efficientnet_lite0",
-    tell: Status,
+    status: Status,
 ) -> list[TrainingSpeed]:
     """Measure the loop with images in memory, and with JPEG files that a worker decodes."""
     rows = []
@@ -69,7 +69,7 @@ def measure_training(
             ("in memory", ".png", ["data.in_memory=true"]),
             ("JPEG, one worker", ".jpg", ["data.workers=1", "data.in_memory=false", "transform.preset=inat"]),
         ):
-            tell(what)
+            status(what)
             root = Path(folder) / suffix.removeprefix(".")
             manifest = _draw_images(root, suffix)
             epochs = -(-(steps + _SKIPPED) * batch_size // (_CLASSES * _PER_CLASS))
@@ -86,7 +86,7 @@ def measure_training(
                     *options,
                 ]
             )
-            rows.append(_measure(what, config, tell))
+            rows.append(_measure(what, config, status))
     return rows
 
 
@@ -116,13 +116,13 @@ class HeadSpeed:
         return self.steps * self.step_seconds
 
 
-def measure_heads(*, features: int = 60_000, batch_size: int = 1024, tell: Status) -> list[HeadSpeed]:
+def measure_heads(*, features: int = 60_000, batch_size: int = 1024, status: Status) -> list[HeadSpeed]:
     """Measure an epoch of each kind of head over random features of a ResNet-50's length.
 
     Args:
         features: how many; five images of each class.
         batch_size: of a step.
-        tell: called with what is measured.
+        status: called with what is measured.
     """
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -133,10 +133,10 @@ def measure_heads(*, features: int = 60_000, batch_size: int = 1024, tell: Statu
         table = table.assign(category=(item % _COARSE).astype(str), product=item.astype(str))
         Manifest(table, levels=["category", "product"], root=root).write(root / "manifest.parquet")
         kinds = [(head, precision) for head in HEADS for precision in ("fp32", "bf16")]
-        return [_measure_head(*kind, root, batch_size, tell) for kind in kinds]
+        return [_measure_head(*kind, root, batch_size, status) for kind in kinds]
 
 
-def _measure_head(head: str, precision: str, root: Path, batch_size: int, tell: Status) -> HeadSpeed:
+def _measure_head(head: str, precision: str, root: Path, batch_size: int, status: Status) -> HeadSpeed:
     config = compose(
         [
             "recipe=folder_head",
@@ -159,7 +159,7 @@ def _measure_head(head: str, precision: str, root: Path, batch_size: int, tell: 
     def after_step(done: int, total: int) -> None:
         nonlocal mark, steps
         times.append(time.process_time() - mark)
-        tell(f"{head}, {precision}: step {done} of {total}")
+        status(f"{head}, {precision}: step {done} of {total}")
         mark, steps = time.process_time(), total
 
     train(config, progress=after_step)
@@ -167,7 +167,7 @@ def _measure_head(head: str, precision: str, root: Path, batch_size: int, tell: 
     return HeadSpeed(head, precision, features, batch_size, steps, float(np.median(times[_SKIPPED:])))
 
 
-def _measure(what: str, config: TrainConfig, tell: Status) -> TrainingSpeed:
+def _measure(what: str, config: TrainConfig, status: Status) -> TrainingSpeed:
     """Run the loop, and the bare network after each of its steps."""
     batch_size = config.training.batch_size
     twin = Encoder(config.model.backbone, dim=config.model.dim).train()
@@ -180,7 +180,7 @@ def _measure(what: str, config: TrainConfig, tell: Status) -> TrainingSpeed:
     def after_step(done: int, total: int) -> None:
         nonlocal mark
         loop.append(time.process_time() - mark)
-        tell(f"{what}: step {done} of {total}")
+        status(f"{what}: step {done} of {total}")
         started = time.process_time()
         twin(images).backward(gradient)
         bare.append(time.process_time() - started)

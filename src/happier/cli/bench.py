@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from happier.cli import Commands, app
+from happier.cli.options import AsJson
 
 bench_app = Commands(
     no_args_is_help=True, help="Speed and memory, side by side with the alternatives, as ratios."
@@ -20,16 +21,17 @@ app.add_typer(bench_app, name="bench")
 @bench_app.command("loss", extra="bench")
 def bench_loss(
     sizes: Annotated[
-        list[int] | None, typer.Option("--size", help="Batch size; repeat it. 256, 1024 and 4096 by default.")
+        list[int] | None, typer.Option("--size", help="Batch size; may be repeated. [default: 256 1024 4096]")
     ] = None,
     depths: Annotated[
-        list[int] | None, typer.Option("--levels", help="Levels of the tree; repeat it. 2, 3, 7 by default.")
+        list[int] | None,
+        typer.Option("--levels", help="Levels of the tree; may be repeated. [default: 2 3 7]"),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu (one core, CPU time) or cuda (time of the GPU).")] = "cpu",
+    device: Annotated[str, typer.Option(help="cpu (CPU time of one core) or cuda (GPU time).")] = "cpu",
     step: Annotated[
-        bool, typer.Option(help="Also measure the share in a step of a ResNet-50, on the CPU.")
+        bool, typer.Option(help="Also measure the loss's share of a ResNet-50 training step, on the CPU.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time the ranking losses: kernel, chunked torch, the straightforward form, pytorch-metric-learning.
 
@@ -40,23 +42,21 @@ def bench_loss(
 
     from happier.bench import loss as bench
 
-    console = Console(stderr=True)
-    found, share = [], None
-    with console.status("starting") as status:
-
-        def tell(what: str) -> None:
-            status.update(what)
-
-        for entry in bench.measure_losses(
-            sizes or [256, 1024, 4096], depths or [2, 3, 7], device=device, progress=tell
-        ):
-            found.append(entry)
+    share = None
+    with Console(stderr=True).status("starting") as status:
+        found = list(
+            bench.measure_losses(
+                sizes or [256, 1024, 4096], depths or [2, 3, 7], device=device, status=status.update
+            )
+        )
         if step and device == "cpu":
-            share = bench.measure_step(progress=tell)
+            share = bench.measure_step(status=status.update)
     if as_json:
-        typer.echo(json.dumps(bench.as_json(found, share), indent=2))
+        from happier.storage.records import to_json
+
+        typer.echo(to_json(bench.as_json(found, share)), nl=False)
         return
-    how = "one core, CPU time" if device == "cpu" else "time of the GPU"
+    how = "CPU time of one core" if device == "cpu" else "GPU time"
     table = Table(title=f"Forward and backward, d = {bench.DIM}, {how}")
     for title in ("loss", "batch", "levels", "form", "ms", "extra MiB", "times faster"):
         table.add_column(title, justify="left" if title in ("loss", "form") else "right")
@@ -82,10 +82,10 @@ def bench_loss(
 
 @bench_app.command("data", extra="bench")
 def bench_data(
-    rows: Annotated[int, typer.Option(help="Rows of the manifest to load.")] = 100_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    rows: Annotated[int, typer.Option(min=1, help="Rows of the manifest that is read.")] = 100_000,
+    as_json: AsJson = False,
 ) -> None:
-    """Time image reading on one core, torchvision against PIL, and the loading of a manifest.
+    """Time reading images on one core, torchvision against PIL, and reading a manifest.
 
     Example: happier bench data
     """
@@ -95,11 +95,13 @@ def bench_data(
     from happier.bench import data as bench
 
     with Console(stderr=True).status("starting") as status:
-        found = bench.measure_images(progress=status.update)
+        found = bench.measure_images(status=status.update)
         status.update("manifest")
         seconds = bench.measure_manifest(rows)
     if as_json:
-        typer.echo(json.dumps(bench.as_json(found, seconds, rows), indent=2))
+        from happier.storage.records import to_json
+
+        typer.echo(to_json(bench.as_json(found, seconds, rows)), nl=False)
         return
     table = Table("task", "way", "images/s", "times faster", title="One core, CPU time")
     for entry in found:
@@ -112,26 +114,28 @@ def bench_data(
 @bench_app.command("evaluation", extra="bench")
 def bench_evaluation(
     sizes: Annotated[
-        list[str] | None, typer.Option("--size", help="sop or inat-full; repeat it. Both by default.")
+        list[str] | None, typer.Option("--size", help="sop or inat-full; may be repeated. [default: both]")
     ] = None,
     queries: Annotated[
-        int, typer.Option(help="How many of the queries to run against the whole gallery.")
+        int, typer.Option(min=1, help="Number of queries to run against the whole gallery.")
     ] = 4096,
     others: Annotated[
-        int, typer.Option(help="Items of the set on which other libraries run; 0 for none.")
+        int, typer.Option(min=0, help="Images in the comparison with other libraries; 0 for none.")
     ] = 2000,
-    floor: Annotated[bool, typer.Option(help="Measure against numpy's matrix product.")] = True,
-    growth: Annotated[bool, typer.Option(help="Also measure the cost at N, 2N and 4N items.")] = True,
-    large: Annotated[int, typer.Option(min=0, help="Also a gallery of so many items: time and memory.")] = 0,
+    floor: Annotated[bool, typer.Option(help="Compare with numpy's matrix product.")] = True,
+    growth: Annotated[bool, typer.Option(help="Also measure the cost at N, 2N and 4N images.")] = True,
+    large: Annotated[
+        int, typer.Option(min=0, help="Also a gallery of this many images: time and memory.")
+    ] = 0,
     on_disk: Annotated[
-        int, typer.Option(min=0, help="Also a gallery of so many items on disk, with little memory (Linux).")
+        int, typer.Option(min=0, help="Also a gallery of this many images on disk, in little memory (Linux).")
     ] = 0,
     ranks: Annotated[
-        int, typer.Option(min=0, max=64, help="Also so many ranks under torchrun, one thread each.")
+        int, typer.Option(min=0, max=64, help="Also this many ranks under torchrun, one thread each.")
     ] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Time exact evaluation: against the bare matrix product, at growing size, against other libraries.
+    """Time exact evaluation: against the bare matrix product, as the gallery grows, against other libraries.
 
     Example: happier bench evaluation --size sop --queries 2048
     """
@@ -147,10 +151,6 @@ def bench_evaluation(
     chosen = [bench.SIZES[name] for name in sizes or bench.SIZES]
     rows: list[bench.EvaluationSpeed] = []
     with Console(stderr=True).status("starting") as status:
-
-        def tell(what: str) -> None:
-            status.update(what)
-
         first, last = chosen[0], chosen[-1]
         for wanted, measure in (
             *((floor, partial(bench.measure_floor, size, queries)) for size in chosen),
@@ -161,10 +161,12 @@ def bench_evaluation(
             (others, partial(bench.measure_others, others)),
         ):
             if wanted:
-                rows += measure(tell=tell)
-        difference = bench.measure_exactness(tell=tell)
+                rows += measure(status=status.update)
+        difference = bench.measure_exactness(status=status.update)
     if as_json:
-        typer.echo(json.dumps(bench.as_json(rows, difference), indent=2))
+        from happier.storage.records import to_json
+
+        typer.echo(to_json(bench.as_json(rows, difference)), nl=False)
         return
     table = Table(title=f"Exact evaluation, d = {bench.DIM}")
     for title in ("what", "size", "queries", "ms a query", "ratio", ""):
@@ -188,22 +190,24 @@ def bench_evaluation(
 @bench_app.command("search", extra="bench,search")
 def bench_search(
     sizes: Annotated[
-        list[int] | None, typer.Option("--size", help="Vectors; repeat it. 100,000 and 1,000,000 by default.")
+        list[int] | None, typer.Option("--size", help="Vectors; may be repeated. [default: 100000 1000000]")
     ] = None,
-    dim: Annotated[int, typer.Option(min=8, help="Length of a vector.")] = 512,
+    dim: Annotated[int, typer.Option(min=8, help="Dimensions of a vector.")] = 512,
     engines: Annotated[
         list[str] | None,
-        typer.Option("--engine", help="flat, hnsw, ivfpq or milvus (-lite); repeat it. All by default."),
+        typer.Option(
+            "--engine", help="flat, hnsw, ivfpq or milvus (milvus-lite); may be repeated. [default: all]"
+        ),
     ] = None,
     uris: Annotated[
         list[str] | None,
-        typer.Option("--uri", help="A Milvus server, or PostgreSQL with pgvector, beside them; repeat it."),
+        typer.Option("--uri", help="Also this Milvus server, or PostgreSQL with pgvector; may be repeated."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON for programs, one line per result.")
     ] = False,
 ) -> None:
-    """Time the search engines and their recall@10 against exact search.
+    """Measure the speed of the search engines, and their recall@10 against exact search.
 
     Example: happier bench search --size 20000 --engine flat --engine hnsw
     """
@@ -224,7 +228,7 @@ def bench_search(
             dim=dim,
             engines=bench.LOCAL if engines is None else engines,
             uris=uris or (),
-            report=status.update,
+            status=status.update,
         )
         for one in found:
             if as_json:
@@ -246,22 +250,26 @@ def bench_search(
 
 @bench_app.command("serve", extra="bench,web")
 def bench_serve(
-    index: Annotated[Path | None, typer.Argument(help="An index; one of drawn images by default.")] = None,
-    clients: Annotated[int, typer.Option(min=1, max=1000, help="Clients at once.")] = 100,
-    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long.")] = 30.0,
-    max_requests: Annotated[int, typer.Option(min=1, help="Stop earlier after so many requests.")] = 100_000,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes of the server.")] = 1,
+    index: Annotated[
+        Path | None, typer.Argument(help="Directory of an index. [default: one of drawn images]")
+    ] = None,
+    clients: Annotated[int, typer.Option(min=1, max=1000, help="Concurrent clients.")] = 100,
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="Duration in seconds.")] = 30.0,
+    max_requests: Annotated[int, typer.Option(min=1, help="Stop early after this many requests.")] = 100_000,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Server processes.")] = 1,
     before: Annotated[
         Path | None,
-        typer.Option(help="src folder of another checkout: the same load for its server, in turns."),
+        typer.Option(help="src folder of another checkout, whose server gets the same load, in turns."),
     ] = None,
     by_id: Annotated[
         int | None,
-        typer.Option(min=100, help="Search by id only; without INDEX over so many random vectors with HNSW."),
+        typer.Option(
+            min=100, help="Search by id only; without INDEX, over this many random vectors with HNSW."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Hold a steady load against the explorer on this machine: latency, errors, memory.
+    """Put a steady load on the explorer on this machine: latency, errors, memory.
 
     Example: happier bench serve --clients 20 --seconds 10
     """
@@ -282,7 +290,7 @@ def bench_serve(
             processes=workers,
             before=before,
             by_id=by_id,
-            report=status.update,
+            status=status.update,
         )
     if as_json:
         values = [{**asdict(load), "rate": load.rate, "growth": load.growth} for load in loads]
@@ -309,9 +317,11 @@ def bench_serve(
 
 @bench_app.command("page", extra="bench,web")
 def bench_page(
-    index: Annotated[Path | None, typer.Argument(help="An index; one of drawn images by default.")] = None,
-    times: Annotated[int, typer.Option(min=1, max=199, help="How many searches to open.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    index: Annotated[
+        Path | None, typer.Argument(help="Directory of an index. [default: one of drawn images]")
+    ] = None,
+    times: Annotated[int, typer.Option(min=1, max=199, help="Searches to open.")] = 20,
+    as_json: AsJson = False,
 ) -> None:
     """Time from opening a search in the browser to its first result; needs playwright and Chromium.
 
@@ -325,7 +335,7 @@ def bench_page(
     from happier.bench.page import bench_page as measure
 
     with Console(stderr=True).status("starting") as status:
-        found = measure(index, times=times, report=status.update)
+        found = measure(index, times=times, status=status.update)
     if as_json:
         typer.echo(json.dumps(asdict(found)))
         return
@@ -338,15 +348,15 @@ def bench_page(
 
 @bench_app.command("soak", extra="bench,web")
 def bench_soak(
-    minutes: Annotated[float, typer.Option(min=0.05, max=600, help="How long.")] = 5.0,
-    clients: Annotated[int, typer.Option(min=1, max=1000, help="Clients at once.")] = 20,
-    workers: Annotated[int, typer.Option(min=2, max=64, help="Processes of the server.")] = 2,
-    images: Annotated[int, typer.Option(min=100, help="Images of the drawn catalogue.")] = 400,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    minutes: Annotated[float, typer.Option(min=0.05, max=600, help="Duration in minutes.")] = 5.0,
+    clients: Annotated[int, typer.Option(min=1, max=1000, help="Concurrent clients.")] = 20,
+    workers: Annotated[int, typer.Option(min=2, max=64, help="Server processes.")] = 2,
+    images: Annotated[int, typer.Option(min=100, help="Images in the drawn catalogue.")] = 400,
+    as_json: AsJson = False,
 ) -> None:
-    """Search while images come and go and processes are killed; check each answer against exact search.
+    """Search while images come and go and processes are killed; compare each answer with exact search.
 
-    Exit code 1 where an answer was wrong or an image was lost.
+    Exit code 1 if an answer was wrong, a request failed or an image was lost.
 
     Example: happier bench soak --minutes 5
     """
@@ -358,7 +368,7 @@ def bench_soak(
     from happier.bench.soak import soak
 
     with Console(stderr=True).status("starting") as status:
-        found = soak(minutes=minutes, clients=clients, processes=workers, images=images, report=status.update)
+        found = soak(minutes=minutes, clients=clients, processes=workers, images=images, status=status.update)
     if as_json:
         typer.echo(json.dumps(asdict(found)))
     else:
@@ -382,10 +392,10 @@ def bench_soak(
 
 @bench_app.command("train", extra="bench")
 def bench_train(
-    batch_size: Annotated[int, typer.Option(min=8, max=256, help="Images of a step.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=8, max=256, help="Images per step.")] = 64,
     steps: Annotated[int, typer.Option(min=2, help="Steps to measure.")] = 12,
-    backbone: Annotated[str, typer.Option(help="Any timm name.")] = "tf_efficientnet_lite0",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    backbone: Annotated[str, typer.Option(help="Any timm model.")] = "tf_efficientnet_lite0",
+    as_json: AsJson = False,
 ) -> None:
     """Time the training loop against the bare forward and backward pass of the same network.
 
@@ -399,7 +409,7 @@ def bench_train(
     from happier.bench.train import measure_training
 
     with Console(stderr=True).status("starting") as status:
-        rows = measure_training(batch_size=batch_size, steps=steps, backbone=backbone, tell=status.update)
+        rows = measure_training(batch_size=batch_size, steps=steps, backbone=backbone, status=status.update)
     if as_json:
         typer.echo(json.dumps([{**asdict(row), "ratio": row.ratio} for row in rows]))
         return
@@ -411,11 +421,11 @@ def bench_train(
 
 @bench_app.command("head", extra="bench")
 def bench_head(
-    features: Annotated[int, typer.Option(min=20, help="How many, of 2,048 numbers each.")] = 60_000,
-    batch_size: Annotated[int, typer.Option(min=8, help="Features of a step.")] = 1024,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    features: Annotated[int, typer.Option(min=20, help="Features, each of 2,048 dimensions.")] = 60_000,
+    batch_size: Annotated[int, typer.Option(min=8, help="Features per step.")] = 1024,
+    as_json: AsJson = False,
 ) -> None:
-    """Time an epoch of HAPPIER over kept features, with each kind of head, in fp32 and bf16.
+    """Time an epoch of HAPPIER on kept features, with each kind of head, in fp32 and bf16.
 
     Example: happier bench head --features 60000
     """
@@ -427,7 +437,7 @@ def bench_head(
     from happier.bench.train import measure_heads
 
     with Console(stderr=True).status("starting") as status:
-        rows = measure_heads(features=features, batch_size=batch_size, tell=status.update)
+        rows = measure_heads(features=features, batch_size=batch_size, status=status.update)
     if as_json:
         typer.echo(json.dumps([{**asdict(row), "epoch_seconds": row.epoch_seconds} for row in rows]))
         return
@@ -440,11 +450,11 @@ def bench_head(
 
 @bench_app.command("fit", extra="bench,report,search")
 def bench_fit(
-    images: Annotated[int, typer.Option(min=400, help="Photographs of 500 x 375 pixels.")] = 10_000,
-    size: Annotated[int, typer.Option(min=32, help="Side of what the network sees.")] = 224,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    images: Annotated[int, typer.Option(min=400, help="Photographs, each of 500 x 375 pixels.")] = 10_000,
+    size: Annotated[int, typer.Option(min=32, help="Side of the network's input in pixels.")] = 224,
+    as_json: AsJson = False,
 ) -> None:
-    """Time `happier fit` against the bare pass of the same photographs through the network.
+    """Time `happier fit` against a bare pass of the same photographs through the network.
 
     Example: happier bench fit --images 10000 --size 224
     """
@@ -456,7 +466,7 @@ def bench_fit(
     from happier.bench.fit import measure_fit
 
     with Console(stderr=True).status("starting") as status:
-        rows = measure_fit(images=images, overrides=[f"transform.size={size}"], tell=status.update)
+        rows = measure_fit(images=images, overrides=[f"transform.size={size}"], status=status.update)
     if as_json:
         typer.echo(json.dumps([asdict(row) for row in rows]))
         return
@@ -471,13 +481,16 @@ def bench_fit(
 def bench_embed(
     networks: Annotated[
         list[str] | None,
-        typer.Option("--network", help="lite0, resnet50, vit_small; repeat it. All by default."),
+        typer.Option("--network", help="lite0, resnet50 or vit_small; may be repeated. [default: all]"),
     ] = None,
     sizes: Annotated[
-        list[int] | None, typer.Option("--size", help="Pixels; repeat it. 64, 160 and 224 by default.")
+        list[int] | None,
+        typer.Option("--size", help="Image side in pixels; may be repeated. [default: 64 160 224]"),
     ] = None,
-    compiled: Annotated[bool, typer.Option("--compile", help="Also torch.compile; takes minutes.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Also torch.compile, which takes minutes.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time the embedding pass: eager torch, bf16, onnxruntime, and the share that decoding takes.
 
@@ -493,14 +506,14 @@ def bench_embed(
 
     for network in networks or []:
         if network not in bench.NETWORKS:
-            raise OptionError(f"network must be one of {', '.join(bench.NETWORKS)}, got {network!r}")
+            raise OptionError(f"--network must be one of {', '.join(bench.NETWORKS)}, got {network!r}")
     with Console(stderr=True).status("starting") as status:
         found = list(
             bench.measure_embedding(
                 networks or list(bench.NETWORKS),
                 sizes or [64, 160, 224],
                 compiled=compiled,
-                progress=status.update,
+                status=status.update,
             )
         )
     if as_json:
@@ -523,10 +536,12 @@ def bench_suspects(
         Path, typer.Argument(metavar="RUN|INDEX", help="An index, run, directory of vectors or .npy file.")
     ],
     manifest: Annotated[Path | None, typer.Option(help="The labels; by default the source's own.")] = None,
-    share: Annotated[float, typer.Option(min=0.001, max=0.5, help="Share of labels to make wrong.")] = 0.05,
+    share: Annotated[
+        float, typer.Option(min=0.001, max=0.5, help="Share of the labels to make wrong.")
+    ] = 0.05,
     seeds: Annotated[int, typer.Option(min=1, help="Number of plantings at each level.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first planting.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Plant wrong labels at each level and look for them, side by side with cleanlab.
 

@@ -1,4 +1,4 @@
-"""``happier data``: list, fetch, import, split, check, tree."""
+"""``happier data``: data sets and their labels, from list and fetch to suspects and apply."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from happier.cli import Commands, app
-from happier.cli.options import refuse_to_replace
+from happier.cli.options import AsJson, refuse_to_replace
 from happier.errors import OptionError
 from happier.extras import needs_extra
 from happier.progress import ProgressBar
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from happier.data.check import CheckReport
     from happier.data.manifest import Manifest
 
-data_app = Commands(no_args_is_help=True, help="Data sets: list, fetch, import, split, check, draw.")
+data_app = Commands(
+    no_args_is_help=True,
+    help="Data sets: get them, split and check them, make taxonomies, find wrong labels.",
+)
 app.add_typer(data_app, name="data")
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 
 @data_app.command("list", extra="data")
@@ -64,8 +65,7 @@ def list_data(as_json: AsJson = False) -> None:
         classes = " > ".join(number + level for number, level in zip(numbers, entry.levels, strict=True))
         images = f"{entry.images:,}" if entry.images else ""
         table.add_row(entry.name, classes, images, entry.how, "yes" if ready.get(entry.name) else "")
-    # Wide enough for its lines where the output is not a terminal.
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    _wide_console().print(table)
 
 
 @data_app.command("fetch", extra="data")
@@ -229,8 +229,7 @@ def draw_data(
             from happier.report.taxonomy_page import write_taxonomy_page
     table = Manifest.read(manifest)
     drawn = draw_tree(ClassTree(table), within=within, depth=depth, most=most)
-    # Wide enough for its lines where the output is not a terminal.
-    Console(width=None if sys.stdout.isatty() else 160).print(drawn)
+    _wide_console().print(drawn)
     if html is not None:
         refuse_to_replace(html, manifest)
         typer.echo(f"wrote {write_taxonomy_page(table, html, name=table.name or manifest.stem)}")
@@ -373,11 +372,15 @@ def _print_suspects(suspects: Sequence[Suspect], most: int) -> None:
         words = (one.kind, str(one.severity), f"{one.confidence:.2f}", one.id, one.label, one.proposed)
         table.add_row(*map(Text, words))
     if suspects:
-        # Wide enough for its lines where the output is not a terminal.
-        Console(width=None if sys.stdout.isatty() else 200).print(table)
+        _wide_console(200).print(table)
     counts = Counter(one.kind for one in suspects)
     parts = ", ".join(f"{number:,} {kind}" for kind, number in counts.items())
     typer.echo(f"{len(suspects):,} suspects{f': {parts}' if parts else ''}")
+
+
+def _wide_console(width: int = 160) -> Console:
+    """A console that does not wrap the lines of a table where the output is not a terminal."""
+    return Console(width=None if sys.stdout.isatty() else width)
 
 
 def _names(text: str | None) -> list[str] | None:

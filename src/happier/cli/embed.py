@@ -8,17 +8,20 @@ from typing import Annotated
 import typer
 
 from happier.cli import app
+from happier.cli.options import BatchSize
 
 
 @app.command(extra="train")
 def embed(
     run: Annotated[str, typer.Argument(help="A run, a saved model, or a repository id of the hub.")],
     manifest: Annotated[Path, typer.Argument(help="The images: Parquet or CSV.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Directory to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "--out", "-o", metavar="DIR", help="Directory to write.")
+    ],
     split: Annotated[
         list[str] | None, typer.Option(help="Only the rows of this split; may be repeated.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Images embedded at a time.")] = 64,
+    batch_size: BatchSize = 64,
     precision: Annotated[str, typer.Option(help="fp32, bf16 or fp16.")] = "fp32",
     workers: Annotated[int, typer.Option(help="Processes that decode images.")] = 0,
     backend: Annotated[
@@ -62,12 +65,12 @@ def embed(
         if features:
             options = PassOptions(batch_size=batch_size, workers=workers)
             vectors = FeatureStore.open_or_compute(
-                encoder, rows, out, views=views, backend=backend, options=options, progress=progress
+                encoder, rows, output, views=views, backend=backend, options=options, progress=progress
             ).vectors
         else:
             vectors = encoder.embed_manifest(
                 rows,
-                out,
+                output,
                 batch_size=batch_size,
                 precision=precision,
                 workers=workers,
@@ -75,7 +78,7 @@ def embed(
                 progress=progress,
             ).vectors
     if rank == 0:
-        typer.echo(f"{out}: {len(vectors):,} vectors of {vectors.shape[1]} numbers")
+        typer.echo(f"{output}: {len(vectors):,} vectors of {vectors.shape[1]} numbers")
 
 
 def _usable(device: str) -> str:

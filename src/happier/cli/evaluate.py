@@ -42,6 +42,14 @@ def evaluate(
         typer.Option("--paper", help="Count the query in its own class, as the published figures do."),
     ] = False,
     alpha: Annotated[float, typer.Option(help="Exponent of the relevance (Eq. 4).")] = 1.0,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="Relevance of H-AP: labels, or attributes (the share in common). "
+            "[default: what the run was trained on]",
+        ),
+    ] = None,
     k: Annotated[
         list[int] | None, typer.Option(help="Cut-offs, may be repeated. [default: 1 10 100]")
     ] = None,
@@ -68,19 +76,17 @@ def evaluate(
     """
     from dataclasses import asdict
 
-    from happier.errors import OptionError
     from happier.evaluation.files import to_json, write_json, write_per_query, write_text
     from happier.evaluation.options import EvaluationOptions
     from happier.evaluation.revisited import evaluate_revisited
     from happier.evaluation.table import to_latex
     from happier.progress import ProgressBar
-    from happier.relevance import HierarchyRelevance
     from happier.runs import RunDirectory, read_run
-    from happier.runs.comparison import check_number, compare_runs, store
+    from happier.runs.comparison import check_number, compare_runs, relevance_of, store
     from happier.runs.identified import identify_runs
 
-    if ties not in ("worst", "best"):
-        raise OptionError(f"--ties must be worst or best, got {ties!r}")
+    _check_choice("--ties", ties, "worst", "best")
+    _check_choice("--by", by, None, "labels", "attributes")
     sources = (run, *(against or ()))
     check_number(len(sources))  # before anything is embedded
     for source in sources:
@@ -93,7 +99,7 @@ def evaluate(
             for source in sources
         ]
     options = EvaluationOptions(
-        relevance=HierarchyRelevance(alpha=alpha, count_query=paper),
+        relevance=relevance_of(runs[0], by, alpha=alpha, count_query=paper),
         ks=tuple(k or (1, 10, 100)),
         ties="worst" if ties == "worst" else "best",
     )
@@ -120,6 +126,13 @@ def evaluate(
     _print(found, revisited)
     for name, one in zip(found.names, named, strict=False):
         _print_identification(name, one)
+
+
+def _check_choice(option: str, value: str | None, *choices: str | None) -> None:
+    from happier.errors import OptionError
+
+    if value not in choices:
+        raise OptionError(f"{option} must be {' or '.join(filter(None, choices))}, got {value!r}")
 
 
 def _print_identification(name: str, figures: IdentificationFigures) -> None:

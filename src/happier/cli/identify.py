@@ -31,7 +31,7 @@ def identify(
 
     "New below birds" means: a bird, but of no class that the index knows.
 
-    Example: happier identify emoji.index owl.png cat.png --sure 0.8 --within animals
+    Example: happier identify emoji.index owl.png cat.png --sure 0.8 --within animals-nature
     """
     from happier.errors import OptionError
     from happier.search import Index

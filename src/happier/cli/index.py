@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from happier.cli import app
+from happier.cli.options import BatchSize
 
 if TYPE_CHECKING:
     from happier.search import Index
@@ -65,7 +66,7 @@ def index(
     split: Annotated[list[str] | None, typer.Option(help="Only rows of this split; may be repeated.")] = None,
     add: Annotated[bool, typer.Option("--add", help="Add the images that the index lacks.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing index.")] = False,
-    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 64,
+    batch_size: BatchSize = 64,
     workers: Annotated[int, typer.Option(help="Processes that decode images.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     info: Annotated[  # noqa: ARG001 - its callback ends the command
@@ -81,12 +82,17 @@ def index(
     """
     from happier.data import Manifest
     from happier.encoder import Encoder
+    from happier.errors import OptionError
     from happier.progress import ProgressBar
     from happier.runs import RunDirectory
     from happier.runs.run_features import head_vectors
     from happier.search import build_index, extend_index
     from happier.search.options import parse_options
 
+    of_new = {"--overwrite": overwrite, "--option": option, "--recall": recall is not None}
+    if add and any(of_new.values()):
+        names = ", ".join(name for name, given in of_new.items() if given)
+        raise OptionError(f"--add keeps the engine of the index and its options: leave out {names}")
     encoder = Encoder.from_pretrained(run)
     whole = Manifest.read(manifest)
     splits = tuple(split or whole.splits)

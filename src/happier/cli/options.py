@@ -8,6 +8,7 @@ import typer
 
 from happier.errors import OptionError
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 EvaluatedRun = Annotated[
     str, typer.Argument(help="A run, a saved model, a directory of embeddings, or a .npy file.")
 ]
@@ -35,4 +36,4 @@ def refuse_to_replace(output: Path, *inputs: Path | str | None) -> None:
         OptionError: the output and an input are the same file.
     """
     if os.path.realpath(output) in [os.path.realpath(one) for one in inputs if one is not None]:
-        raise OptionError(f"{output} is what is read; choose another name for the result")
+        raise OptionError(f"{output} is the input; choose another name for the result")

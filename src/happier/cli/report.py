@@ -44,6 +44,7 @@ def report(
     from happier.errors import OptionError
     from happier.progress import ProgressBar
     from happier.report import ReportOptions, write_report
+    from happier.report.write import PAGE
     from happier.runs import RunDirectory, read_run
     from happier.runs.comparison import check_number
 
@@ -75,4 +76,4 @@ def report(
             runs, output, options=options, status=lambda what: status.update(f"Report: {what}")
         )
     typer.echo(written.headline)
-    typer.echo(f"{output / 'index.html'}")
+    typer.echo(output / PAGE)

@@ -21,7 +21,7 @@ def search(
 ) -> None:
     """Search by image.
 
-    Example: happier search emoji.index owl.png -k 5 --within animals
+    Example: happier search emoji.index owl.png -k 5 --within animals-nature
     """
     from dataclasses import asdict
 
