@@ -38,17 +38,30 @@ def run(
 
 
 @app.command()
-def features(
-    sets: Annotated[list[str], typer.Option("--set", help="Sets of features.yaml, one after another.")],
+def tuned(
+    protocol: Annotated[str, typer.Argument(help="features or fine-tuning.")],
+    sets: Annotated[list[str], typer.Option("--set", help="Sets of protocols.yaml, one after another.")],
     workers: Workers = 2,
     runs: Runs = RUNS,
     methods: Annotated[list[str] | None, typer.Option("--method", help="Only these methods.")] = None,
 ) -> None:
-    """Tune and run every method on kept features; it can be stopped at any time and run again."""
-    from experiments.features import run_features
+    """Tune every method with the same effort, and run the best; it can be stopped and run again."""
+    from experiments.tuned import run_protocol
 
     for name in sets:
-        run_features(name, workers=workers, runs=runs, methods=methods)
+        run_protocol(protocol, name, workers=workers, runs=runs, methods=methods)
+
+
+@app.command()
+def candidates(
+    workers: Workers = 2,
+    runs: Runs = RUNS,
+    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Seeds. [default: 0, 1, 2]")] = None,
+) -> None:
+    """Change one thing of HAPPIER at a time, and see whether held-out classes gain."""
+    from experiments.candidates import SEEDS, measure_candidates
+
+    measure_candidates(seeds=seeds or SEEDS, workers=workers, runs=runs)
 
 
 @app.command("warm-start")
@@ -103,14 +116,11 @@ def gradients(
 
 
 @app.command()
-def retrievals(
-    workers: Workers = 2,
-    runs: Runs = RUNS,
-) -> None:
-    """Find what four models answer to one emoji of each group."""
+def retrievals(runs: Runs = RUNS) -> None:
+    """Draw what four models answer to one emoji of each group; trains them."""
     from experiments.retrievals import find_retrievals
 
-    print(find_retrievals(runs, workers=workers))
+    print(find_retrievals(runs))
 
 
 @app.command()

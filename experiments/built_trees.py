@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.results import RESULTS
+from experiments.running import evaluate_run, train_run
 from happier.curation.taxonomy import compare_taxonomies
 from happier.data import Manifest, fetch
 from happier.data.taxonomies.class_paths import flat_classes, with_taxonomy
@@ -25,11 +26,7 @@ from happier.data.taxonomies.wordnet import WordNet
 from happier.data.taxonomies.wordnet_taxonomy import first_meanings, wordnet_taxonomy
 from happier.encoder import Encoder
 from happier.encoder.features import FeatureStore
-from happier.evaluation.protocol import evaluate_manifest
-from happier.runs import read_run
 from happier.storage.atomic import atomic_file
-from happier.training.compose import compose, quoted
-from happier.training.loop import train
 
 FILE = RESULTS / "built_trees.json"
 TREES = ("true tree", "finest classes alone", "WordNet", "clusters")
@@ -93,23 +90,11 @@ def _manifests(true: Path, folder: Path, run: Path) -> Iterator[tuple[str, Path]
 
 def _trained(directory: Path, manifest: Path, seed: int) -> Path:
     if not (directory / "model.json").is_file():
-        overrides = [
-            *HEAD,
-            "loss=happier",
-            *BUDGET,
-            f"data.manifest={quoted(manifest)}",
-            f"run={quoted(directory)}",
-            f"seed={seed}",
-            "data.workers=0",
-            "evaluation.every=0",  # the last weights are used; nothing is chosen on what is evaluated
-            "training.tensorboard=false",
-        ]
-        train(compose(overrides))
+        train_run([*HEAD, "loss=happier", *BUDGET], directory, manifest, seed=seed)
     return directory
 
 
 def _figures(directory: Path, true: Path) -> dict[str, float]:
     """Metrics of a run on the test classes, under the true tree."""
-    run = read_run(directory, manifest=true, split="test")
-    summary = evaluate_manifest(run.vectors, run.manifest, split="test").results[0].summary
+    summary = evaluate_run(directory, manifest=true).summary
     return {name: round(value, 6) for name, value in summary.items() if name.startswith(KINDS)}

@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from experiments.built_trees import HEAD, SIZE
-from experiments.features import add_summary, train_on
 from experiments.results import find_result
-from experiments.running import side_by_side
+from experiments.running import add_summary, side_by_side, train_on
 from happier.data import Manifest, fetch
 
 LOSSES = ("happier", "nsm")

@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from experiments.built_trees import BUDGET, HEAD, SIZE
-from experiments.features import add_test_result, train_on
 from experiments.results import find_result
-from experiments.running import side_by_side
+from experiments.running import add_test_result, side_by_side, train_on
 from experiments.study import UNSAID
 from happier.data import Manifest, fetch
 from happier.errors import ConfigError, did_you_mean

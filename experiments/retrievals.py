@@ -1,61 +1,97 @@
-"""What does a model answer? The first answers to one emoji of each group, as characters."""
+"""What does a model answer? The first answers of four models to one emoji of each group, with the drawings.
+
+The models are heads on kept features, each with the configuration that was chosen for it (`tuned`).
+"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path, PurePath
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from experiments.results import RESULTS
-from experiments.running import run_directories
-from experiments.study import first_jobs
+from experiments.tuned import FEATURES, read_methods, train_tuned
+from happier.data import read_image
+from happier.errors import ConfigError
 from happier.evaluation import retrieve
+from happier.report.figures import STYLE
+from happier.report.level_colours import palette
 from happier.runs import Run, read_run
 from happier.storage.atomic import atomic_file
 
 FILE = RESULTS / "retrievals.json"
-STUDY, MODELS = "emoji_main", ("NSM", "CSL", "HAPPIER", "HAPPIER_S")
+PICTURE = Path(__file__).parent.parent / "docs" / "images" / "results" / "retrievals.webp"
+MODELS = ("NSM", "CSL", "HAPPIER_S", "HAPPIER")
 ANSWERS = 6
 SEED = 0
 
 
-def find_retrievals(runs: Path, *, workers: int) -> Path:
-    """First answers of the first seed of each model to the same queries; returns their file.
+@dataclass(frozen=True)
+class Answers:
+    """The first answers to one query.
+
+    Attributes:
+        query: its image.
+        group: its coarsest class.
+        found: the image of each answer of each model, and how many levels it shares with the query.
+    """
+
+    query: Path
+    group: str
+    found: dict[str, list[tuple[Path, int]]]
+
+
+def find_retrievals(runs: Path) -> Path:
+    """Draw the first answers of each model, and keep how many of all are related; returns the picture.
 
     Args:
-        runs: folder of the run directories.
-        workers: parallel processes, where runs have to be trained.
+        runs: folder of features and runs.
+
+    Raises:
+        ConfigError: a method has not been tuned yet.
     """
-    directories = run_directories(first_jobs(STUDY, MODELS), workers=workers, runs=runs)
-    read = {name: read_run(directory, split="test") for name, directory in directories.items()}
-    found = {"answers": answers(read), "related": {name: related(run) for name, run in read.items()}}
+    methods = {one.name: one for part in read_methods(FEATURES, "emoji") for one in part}
+    if missing := [name for name in MODELS if not methods[name].final]:
+        raise ConfigError(f"{missing[0]} is not tuned: python -m experiments tuned features --set emoji")
+    read = {name: read_run(train_tuned(methods[name].final[0], runs), split="test") for name in MODELS}
+    with mpl.rc_context(STYLE), atomic_file(PICTURE) as part:
+        depth = len(next(iter(read.values())).manifest.levels)
+        figure = draw(first_answers(read), depth)
+        FigureCanvasAgg(figure)
+        figure.savefig(part, format="webp", dpi=160, pil_kwargs={"quality": 88, "method": 6})
     with atomic_file(FILE) as part:
-        part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return FILE
+        shares = {name: related(run) for name, run in read.items()}
+        part.write_text(json.dumps(shares, indent=1) + "\n", encoding="utf-8")
+    return PICTURE
 
 
-def answers(runs: dict[str, Run]) -> list[dict[str, Any]]:
-    """One query of each coarsest class, drawn at random, and what each model answers: character, level."""
+def first_answers(runs: dict[str, Run]) -> list[Answers]:
+    """One query of each coarsest class, drawn at random, and what each model answers."""
     manifest = next(iter(runs.values())).manifest
-    labels, paths = manifest.labels(), manifest.table["path"].to_list()
+    labels, files = manifest.labels(), list(manifest.files())
     coarse = manifest.table[manifest.levels[0]].to_numpy()
     generator = np.random.default_rng(SEED)
     queries = np.array([generator.choice(np.flatnonzero(coarse == name)) for name in np.unique(coarse)])
     found = {name: retrieve(run.vectors, labels, k=ANSWERS, queries=queries) for name, run in runs.items()}
     return [
-        {
-            "group": str(coarse[query]),
-            "query": character(paths[query]),
-            "answers": {
+        Answers(
+            files[query],
+            str(coarse[query]),
+            {
                 name: [
-                    [character(paths[item]), int(level)]
+                    (files[item], int(level))
                     for item, level in zip(one.indices[row], one.levels[row], strict=True)
                 ]
                 for name, one in found.items()
             },
-        }
+        )
         for row, query in enumerate(queries)
     ]
 
@@ -66,8 +102,30 @@ def related(run: Run) -> float:
     return round(float((found.levels > 0).mean()), 4)
 
 
-def character(path: str) -> str:
-    """The emoji that an image shows: its folder is named after the code points."""
-    points = [int(point, 16) for point in PurePath(path).parent.name.split("-")]
-    # Characters that are older than emoji are drawn as text by default.
-    return "".join(map(chr, points)) + ("\ufe0f" if points[0] < 0x1F000 and len(points) == 1 else "")
+def draw(answers: list[Answers], depth: int) -> Figure:
+    """A row for each query, its answers in columns, framed in the colour of the level they share."""
+    colours = palette(depth)
+    models = list(answers[0].found)
+    width = 1 + len(models) * (ANSWERS + 0.5)
+    figure = Figure(figsize=(11.0, 11.0 * (len(answers) + 0.6) / (width + 2.6)), layout="constrained")
+    axes = figure.subplots()
+    for row, one in enumerate(answers):
+        axes.text(-0.15, row + 0.5, one.group, ha="right", va="center", fontsize=9)
+        _tile(axes, one.query, (0, row), colours.query)
+        for place, name in enumerate(models):
+            left = 1.5 + place * (ANSWERS + 0.5)
+            for column, (file, level) in enumerate(one.found[name]):
+                _tile(axes, file, (left + column, row), colours.levels[level])
+    for place, name in enumerate(models):
+        axes.text(1.5 + place * (ANSWERS + 0.5), -0.15, name, ha="left", va="bottom", fontsize=10)
+    axes.set(xlim=(-2.6, width), ylim=(len(answers), -0.6), aspect="equal")
+    axes.axis("off")
+    return figure
+
+
+def _tile(axes: Axes, file: Path, place: tuple[float, float], colour: str) -> None:
+    left, top = place
+    axes.imshow(read_image(file), extent=(left + 0.1, left + 0.9, top + 0.9, top + 0.1))
+    axes.add_patch(
+        Rectangle((left + 0.06, top + 0.06), 0.88, 0.88, fill=False, edgecolor=colour, linewidth=2)
+    )

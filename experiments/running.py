@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.results import RunResult, add_classes, add_result, find_result
+from experiments.results import RunResult, StoredRun, add_classes, add_result, find_result
 from experiments.study import Job
+from happier.arrays import FloatArray, IntArray
 from happier.data import Manifest, fetch
+from happier.evaluation import Result
 from happier.evaluation.dyml import RetrievalSet, dyml_protocol
 from happier.evaluation.protocol import evaluate_manifest
 
@@ -131,25 +133,104 @@ def _is_trained(directory: Path) -> bool:
 
 def _train(job: Job, *, runs: Path) -> str:
     """Train a run, or continue it, and return a line about it."""
-    from happier.training.compose import compose, quoted
-    from happier.training.loop import train
-
     directory = runs / job.folder / job.name
     started = time.perf_counter()
     if not _is_trained(directory):
-        config = compose(
+        train_run(job.train_overrides(), directory, fetch(job.data, val=job.val), seed=job.seed)
+    shutil.rmtree(directory / "checkpoint", ignore_errors=True)
+    return f"{job.folder} {job.name}: {time.perf_counter() - started:.0f} s"
+
+
+def train_run(settings: Sequence[str], directory: Path, manifest: Path, *, seed: int) -> None:
+    """Train a run, or continue it, to its last weights: nothing is chosen on what is evaluated.
+
+    Args:
+        settings: overrides of ``happier train``.
+        directory: of the run.
+        manifest: the images.
+        seed: of the run.
+    """
+    from happier.training.compose import compose, quoted
+    from happier.training.loop import train
+
+    train(
+        compose(
             [
-                *job.train_overrides(),
+                *settings,
                 f"run={quoted(directory)}",
-                f"data.manifest={quoted(fetch(job.data, val=job.val))}",
+                f"data.manifest={quoted(manifest)}",
+                f"seed={seed}",
                 "data.workers=0",
-                "evaluation.every=0",  # the last weights are used; nothing is chosen on what is evaluated
+                "evaluation.every=0",
                 "training.tensorboard=false",
             ]
         )
-        train(config)
-    shutil.rmtree(directory / "checkpoint", ignore_errors=True)
-    return f"{job.folder} {job.name}: {time.perf_counter() - started:.0f} s"
+    )
+
+
+def evaluate_run(directory: Path, *, manifest: Path | None = None, split: str = "test") -> Result:
+    """The figures of a run on a split of its manifest; of another one, with other labels, where given."""
+    from happier.runs import read_run
+
+    run = read_run(directory, manifest=manifest, split=split)
+    return evaluate_manifest(run.vectors, run.manifest, split=split).results[0]
+
+
+def train_on(
+    run: StoredRun, settings: Sequence[str], manifest: Manifest, *, runs: Path, judge: Path | None = None
+) -> tuple[Result, float]:
+    """Train on a manifest and evaluate on its test classes; returns the result and the CPU seconds.
+
+    Args:
+        run: names the directory, which is removed at the end.
+        settings: overrides of ``happier train``.
+        manifest: the images to train on.
+        runs: folder of unfinished runs.
+        judge: a manifest with the labels to evaluate under; None for the same.
+    """
+    name = ",".join((*run.overrides, f"loss={run.loss}", f"seed={run.seed}"))
+    directory, started = runs / run.folder / name, time.process_time()
+    written = manifest.write(runs / run.folder / f"{name}.parquet")
+    train_run([*settings, f"loss={run.loss}"], directory, written, seed=run.seed)
+    result = evaluate_run(directory, manifest=judge or written)
+    shutil.rmtree(directory, ignore_errors=True)
+    written.unlink()
+    return result, time.process_time() - started
+
+
+def add_test_result(run: StoredRun, result: Result, seconds: float) -> RunResult:
+    """Add the row of a run that was evaluated on test classes, with the mean H-AP of each class."""
+    assert result.classes is not None
+    means, classes = class_means(result.per_query["H-AP"], result.classes)
+    add_classes(run.folder, classes)
+    return _add(run, result, means, seconds)
+
+
+def add_summary(run: StoredRun, result: Result, seconds: float) -> RunResult:
+    """Add the row of a run without anything of single classes."""
+    return _add(run, result, np.empty(0), seconds)
+
+
+def _add(run: StoredRun, result: Result, means: FloatArray, seconds: float) -> RunResult:
+    summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
+    details = {"queries": result.summary["queries"], "cpu_seconds": round(seconds, 1)}
+    stored = RunResult(summary, {}, means, details)
+    add_result(run, stored)
+    return stored
+
+
+def class_means(values: FloatArray, classes: IntArray) -> tuple[FloatArray, IntArray]:
+    """Means over the queries of each class ``[C]``, and the number 0 to C-1 of each query's class.
+
+    Queries that are undefined are left out. ``means[numbers]`` has the same mean as the values, in a fraction
+    of the space.
+
+    >>> class_means(np.array([0.5, 1.0, 0.25, np.nan]), np.array([3, 3, 1, 1]))
+    (array([0.25, 0.75]), array([1, 1, 0]))
+    """
+    defined = ~np.isnan(values)
+    _, numbers = np.unique(classes[defined], return_inverse=True)
+    return np.bincount(numbers, weights=values[defined]) / np.bincount(numbers), numbers
 
 
 def dyml_figures(run: Any) -> dict[str, float]:

@@ -85,14 +85,14 @@ class Job:
         return next(text.removeprefix("loss=") for text in self.overrides if text.startswith("loss="))
 
     def train_overrides(self) -> list[str]:
-        """All overrides of ``happier train``.
+        """All overrides of ``happier train``, without the seed.
 
         Raises:
             ConfigError: no learning rate was named, and none was tuned.
         """
         if not any(map(_is_rate, self.overrides)):
             raise ConfigError(f"no learning rate for {self.loss} on {self.data}: tune it, or name one")
-        return [f"recipe={self.data}", *UNSAID, *self.overrides, f"seed={self.seed}"]
+        return [f"recipe={self.data}", *UNSAID, *self.overrides]
 
 
 @dataclass(frozen=True)

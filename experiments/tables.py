@@ -24,12 +24,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from experiments.features import FeatureRun, Method, read_methods, read_protocol
+from experiments.candidates import AS_CHOSEN, candidate_runs
+from experiments.candidates import CHANGES as CANDIDATES
 from experiments.hierarchy_gain import CHANGES, GainRun
 from experiments.hierarchy_gain import SEEDS as GAIN_SEEDS
 from experiments.partial_labels import PartialRun, partial_runs
 from experiments.results import RESULTS, RunResult, StoredRun, find_result, query_classes
 from experiments.study import first_of_the_best, read_study
+from experiments.tuned import FEATURES, FINE_TUNING, Method, TunedRun, read_methods, read_protocol
 from experiments.warm_start import WAYS, warm_starts
 from happier.arrays import IntArray
 from happier.errors import ConfigError
@@ -78,7 +80,7 @@ class Figures:
     def per_query(self) -> dict[int, npt.NDArray[np.float64]]:
         """H-AP of each query, by seed; the mean of its class where only that is stored."""
         found = {job.seed: result.h_ap for job, result in zip(self.jobs, self.results, strict=True)}
-        if isinstance(self.jobs[0], FeatureRun | PartialRun):
+        if isinstance(self.jobs[0], TunedRun | PartialRun):
             classes = self.classes
             found = {seed: means[classes] for seed, means in found.items()}
         return found
@@ -102,17 +104,17 @@ def read_figures(study: str) -> dict[str, Figures]:
     return {name: figures for name, figures in found.items() if figures.jobs}
 
 
-def feature_figures(set_name: str) -> dict[str, Figures]:
-    """The methods of a set of the features protocol whose chosen configuration has results."""
+def tuned_figures(protocol: str, set_name: str) -> dict[str, Figures]:
+    """The methods of a set of a protocol whose chosen configuration has results."""
     found = {
         one.name: Figures(one.name, tuple(run for run in one.final if run.seed in one.results))
-        for one in _feature_methods(set_name)
+        for one in _tuned_methods(protocol, set_name)
     }
     return {name: figures for name, figures in found.items() if figures.jobs}
 
 
-def _feature_methods(set_name: str) -> list[Method]:
-    return [one for methods in read_methods(set_name) for one in methods]
+def _tuned_methods(protocol: str, set_name: str) -> list[Method]:
+    return [one for methods in read_methods(protocol, set_name) for one in methods]
 
 
 def hierarchical_table(methods: dict[str, Figures], reference: str) -> list[list[str]]:
@@ -181,18 +183,12 @@ def gradient_table(model: str) -> list[list[str]]:
 
 
 def retrieval_table() -> list[list[str]]:
-    """The first answers of each model to some queries; what shares nothing with the query in brackets."""
+    """How many of the first answers are of the query's group, over all queries."""
     found = json.loads((RESULTS / "retrievals.json").read_text(encoding="utf-8"))
-    models = list(found["related"])
-    rows = [["group", "query", *models]]
-    for one in found["answers"]:
-        cells = [
-            " ".join(text if level else f"({text})" for text, level in one["answers"][name])
-            for name in models
-        ]
-        rows.append([one["group"], one["query"], *cells])
-    shares = [f"{found['related'][name]:.0%}" for name in models]
-    return [*rows, ["of the same group, over all queries", "", *shares]]
+    return [
+        ["of the first six answers", *found],
+        ["of the query's group", *map("{:.0%}".format, found.values())],
+    ]
 
 
 def published_table(data: str) -> list[list[str]]:
@@ -207,10 +203,10 @@ def published_table(data: str) -> list[list[str]]:
     return rows
 
 
-def tuning_table(set_name: str) -> list[list[str]]:
+def tuning_table(protocol: str, set_name: str) -> list[list[str]]:
     """H-AP on held-out training classes of the configurations that were tried, and the best of them."""
     rows = [["method", "tried", "defaults", "median", "best", "configuration"]]
-    for one in _feature_methods(set_name):
+    for one in _tuned_methods(protocol, set_name):
         tried = one.tried
         cells = (
             [f"{100 * value:.1f}" for value in (tried[0], median(tried), max(tried))] if tried else [""] * 3
@@ -239,11 +235,11 @@ def warm_start_table(set_name: str) -> list[list[str]]:
     return rows
 
 
-def progress_table() -> list[list[str]]:
-    """How much of the features protocol has run."""
+def progress_table(protocol: str) -> list[list[str]]:
+    """How much of a protocol has run."""
     rows = [["set", "configurations tried", "runs on test"]]
-    for set_name in read_protocol()["sets"]:
-        methods = _feature_methods(set_name)
+    for set_name in read_protocol(protocol)["sets"]:
+        methods = _tuned_methods(protocol, set_name)
         tried, tuning = sum(len(one.tried) for one in methods), sum(len(one.tuned_on) for one in methods)
         run, final = sum(len(one.results) for one in methods), sum(len(one.seeds) for one in methods)
         source = methods[0].tuned_on[0].set_name
@@ -293,8 +289,32 @@ def gain_table() -> list[list[str]]:
         if pairs:
             gains = [ours - other for ours, other in pairs]
             cells = [_cell([pair[side] for pair in pairs]) for side in (0, 1)]
-            spread = f"{100 * min(gains):+.1f} to {100 * max(gains):+.1f}" if len(gains) > 1 else "†"
-            rows.append([str(change), str(len(pairs)), *cells, f"{100 * fmean(gains):+.1f}", spread])
+            rows.append([str(change), str(len(pairs)), *cells, f"{100 * fmean(gains):+.1f}", _spread(gains)])
+    return rows
+
+
+def _spread(gains: Sequence[float]) -> str:
+    return f"{100 * min(gains):+.1f} to {100 * max(gains):+.1f}" if len(gains) > 1 else "†"
+
+
+def candidate_table() -> list[list[str]]:
+    """H-AP on held-out classes after each change of HAPPIER, and the difference, seed by seed."""
+    rows = [["HAPPIER", "seeds", "H-AP", "difference", "smallest to largest", "CPU s"]]
+    before = {run.seed: find_result(run) for run in candidate_runs(AS_CHOSEN)}
+    for change in CANDIDATES:
+        pairs = [
+            (one, other)
+            for run in candidate_runs(change)
+            if (one := find_result(run)) is not None and (other := before[run.seed]) is not None
+        ]
+        if not pairs:
+            continue
+        values = [one.summary["H-AP"] for one, _ in pairs]
+        gains = [one.summary["H-AP"] - other.summary["H-AP"] for one, other in pairs]
+        same = change == AS_CHOSEN
+        cells = ["", ""] if same else [f"{100 * fmean(gains):+.1f}", _spread(gains)]
+        cost = fmean(one.details["cpu_seconds"] for one, _ in pairs)
+        rows.append([change, str(len(pairs)), _cell(values), *cells, f"{cost:.0f}"])
     return rows
 
 
@@ -312,9 +332,11 @@ OTHER_TABLES: dict[str, Callable[[str], list[list[str]]]] = {
     "retrievals": lambda _: retrieval_table(),
     "partial-emoji": partial_table,
     "published": published_table,
-    "features": lambda _: progress_table(),
+    FEATURES: lambda _: progress_table(FEATURES),
+    FINE_TUNING: lambda _: progress_table(FINE_TUNING),
     "warm-start": warm_start_table,
     "hierarchy-gain": lambda _: gain_table(),
+    "candidates": lambda _: candidate_table(),
 }
 NOT_RUN = "Not run yet.\n"
 
@@ -333,10 +355,13 @@ def _table(study: str, kind: str) -> str:
     if study in OTHER_TABLES:
         rows = OTHER_TABLES[study](kind)
         return markdown(rows) if len(rows) > 1 else NOT_RUN
-    if (set_name := study.removeprefix("features-")) != study:
+    protocol = next((name for name in (FEATURES, FINE_TUNING) if study.startswith(f"{name}-")), None)
+    if protocol:
+        set_name = study.removeprefix(f"{protocol}-")
         if kind == "tuning":
-            return markdown(tuning_table(set_name))
-        methods, reference = feature_figures(set_name), str(read_protocol()["reference"])
+            return markdown(tuning_table(protocol, set_name))
+        methods = tuned_figures(protocol, set_name)
+        reference = str(read_protocol(protocol)["reference"])
     else:
         methods, reference = read_figures(study), read_study(study).reference
     if not methods or (kind == "hierarchical" and reference not in methods):

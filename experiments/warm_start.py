@@ -18,17 +18,15 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.features import class_means
-from experiments.results import RunResult, add_classes, add_result, find_result
-from experiments.running import KINDS
+from experiments.results import RunResult, find_result
+from experiments.running import add_test_result, evaluate_run, train_run
 from happier.arrays import Float32Array
 from happier.data import Manifest, fetch
 from happier.encoder import Encoder
 from happier.encoder.features import FeatureStore
 from happier.evaluation.protocol import evaluate_manifest
-from happier.runs import RunDirectory, read_run
-from happier.training.compose import compose, quoted
-from happier.training.loop import train
+from happier.runs import RunDirectory
+from happier.training.compose import quoted
 
 FROZEN, HEAD, ALL, BOTH = WAYS = ("frozen", "head", "fine-tuned", "head, then fine-tuned")
 SIZE, SEEDS = 128, range(5)
@@ -103,34 +101,11 @@ def _measure(run: WarmStart, manifest: Path, head: Path) -> RunResult:
     directory, started = head.with_name(f"{run.way},seed={run.seed}"), time.process_time()
     if run.way == FROZEN:
         test = Manifest.read(manifest).select("test")
-        vectors = _frozen(head, test)
+        result = evaluate_manifest(_frozen(head, test), test, split="test").results[0]
     else:
-        train(
-            compose(
-                [
-                    *_COMMON,
-                    *run.settings(head),
-                    f"data.manifest={quoted(manifest)}",
-                    f"run={quoted(directory)}",
-                    f"seed={run.seed}",
-                    "data.workers=0",
-                    "evaluation.every=0",  # nothing is chosen on what is evaluated
-                    "training.tensorboard=false",
-                ]
-            )
-        )
-        trained = read_run(directory, split="test")
-        vectors, test = trained.vectors, trained.manifest
-    seconds = round(time.process_time() - started, 1)
-    result = evaluate_manifest(vectors, test, split="test").results[0]
-    assert result.classes is not None
-    means, classes = class_means(result.per_query["H-AP"], result.classes)
-    add_classes(run.folder, classes)
-    summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
-    details = {"queries": result.summary["queries"], "cpu_seconds": seconds}
-    stored = RunResult(summary, {}, means, details)
-    add_result(run, stored)
-    return stored
+        train_run([*_COMMON, *run.settings(head)], directory, manifest, seed=run.seed)
+        result = evaluate_run(directory)
+    return add_test_result(run, result, time.process_time() - started)
 
 
 def _frozen(head: Path, test: Manifest) -> Float32Array:

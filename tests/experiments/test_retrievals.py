@@ -1,17 +1,15 @@
-"""What models answer, in characters."""
+"""What models answer, and the picture of it."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
+from PIL import Image
 
-from experiments.retrievals import ANSWERS, answers, character, related
+from experiments.retrievals import ANSWERS, Answers, draw, first_answers, related
 from happier.data import Manifest
+from happier.report.level_colours import palette
 from happier.runs import Run
-
-
-def test_characters_of_code_points():
-    assert character("images/1f408-200d-2b1b/google.png") == "\U0001f408\u200d\u2b1b"
-    assert character("images/2764/openmoji.png") == "\u2764\ufe0f"
 
 
 @pytest.fixture
@@ -35,15 +33,28 @@ def test_answers_stand_in_order_with_their_levels(manifest):
     right = np.repeat(np.eye(4, dtype=np.float32), 2, axis=0)
     right[:4, 0] += 0.5  # cats and dogs alike, then the rest
     wrong = right[[0, 4, 1, 5, 2, 6, 3, 7]]
-    found = answers(
+    found = first_answers(
         {"right": Run("x", "right", right, manifest), "wrong": Run("y", "wrong", wrong, manifest)}
     )
-    assert [one["group"] for one in found] == ["animals", "food"]
+    assert [one.group for one in found] == ["animals", "food"]
     animals = found[0]
-    assert animals["query"] in {"\U0001f408", "\U0001f415"}
-    assert [level for _, level in animals["answers"]["right"][:3]] == [2, 1, 1]
-    assert animals["answers"]["right"][0][0] == animals["query"]
-    assert [level for _, level in animals["answers"]["wrong"][:3]] != [2, 1, 1]
+    assert animals.query.parent.name in {"1f408", "1f415"}
+    assert [level for _, level in animals.found["right"][:3]] == [2, 1, 1]
+    assert animals.found["right"][0][0].parent == animals.query.parent
+    assert [level for _, level in animals.found["wrong"][:3]] != [2, 1, 1]
+
+
+def test_every_drawing_is_framed_by_its_level(tmp_path):
+    paths = [tmp_path / f"{shade}.png" for shade in range(3)]
+    for shade, path in enumerate(paths):
+        Image.new("RGB", (4, 4), (80 * shade, 0, 0)).save(path)
+    answers = [Answers(paths[0], "red", {"one": [(paths[1], 2), (paths[2], 0)]})]
+    (axes,) = draw(answers, depth=2).axes
+    colours = palette(2)
+    frames = [to_hex(patch.get_edgecolor()) for patch in axes.patches]
+    assert frames == [colours.query, colours.levels[2], colours.levels[0]]
+    assert [int(image.get_array()[0, 0, 0]) for image in axes.images] == [0, 80, 160]
+    assert {text.get_text() for text in axes.texts} == {"red", "one"}
 
 
 def test_related_answers_are_counted_over_all_queries(manifest):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import hierarchy_gain, partial_labels, results, study, tables, warm_start
+from experiments import candidates, hierarchy_gain, partial_labels, results, study, tables, tuned, warm_start
 from happier.errors import ConfigError
 from happier.losses import LOSSES
 from happier.training.compose import compose
@@ -26,7 +26,7 @@ def test_every_study_can_be_run(name, monkeypatch):
     monkeypatch.setattr(study, "read_rates", lambda: {"emoji": rates, "wesnoth": rates})
     one_seed = {job.overrides: job for job in study.read_study(name).jobs}
     for job in one_seed.values():
-        assert compose([*job.train_overrides(), "run=x"]).seed == job.seed
+        assert compose([*job.train_overrides(), "run=x"]).loss["name"] == job.loss
 
 
 def test_names_tell_runs_apart():
@@ -42,11 +42,16 @@ def test_every_result_is_of_a_study():
             known.setdefault(job.folder, set()).add(frozenset((key, value) for key, _, value in pairs))
     others = [run for protocol in partial_labels.PROTOCOLS for run in partial_labels.partial_runs(protocol)]
     others += hierarchy_gain.gain_runs()
+    others += [run for change in candidates.CHANGES for run in candidates.candidate_runs(change)]
+    for protocol in (tuned.FEATURES, tuned.FINE_TUNING):
+        for set_name in tuned.read_protocol(protocol)["sets"]:
+            methods = itertools.chain(*tuned.read_methods(protocol, set_name))
+            others += [run for method in methods for run in (*method.tuning, *method.final)]
     for set_name, way in itertools.product(warm_start.EPOCHS, warm_start.WAYS):
         others += warm_start.warm_starts(set_name, way)
     for run in others:
         known.setdefault(run.folder, set()).add(results.configuration(run))
-    for table in set(results.RESULTS.glob("*.parquet")) - set(results.RESULTS.glob("features-*")):
+    for table in results.RESULTS.glob("*.parquet"):
         rows = results.configurations(table)
         assert rows, table
         for row in rows:

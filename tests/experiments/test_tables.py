@@ -1,5 +1,8 @@
 """Differences between methods, over seeds and classes."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -7,7 +10,9 @@ from experiments import tables
 from experiments.results import query_classes
 from experiments.study import read_study
 from happier.evaluation import Difference
+from happier.losses import LOSSES
 
+DOCS = Path(__file__).parents[2] / "docs"
 GENERATOR = np.random.default_rng(0)
 CLASSES = np.repeat(np.arange(40), 10)
 REFERENCE = {seed: GENERATOR.random(400) for seed in range(3)}
@@ -67,3 +72,29 @@ def test_the_classes_of_every_query_are_stored(folder, queries, classes):
     stored = query_classes(folder)
     assert (len(stored), len(np.unique(stored))) == (queries, classes)
     assert query_classes("nothing") is None
+
+
+def table(name):
+    """Rows of a table of docs/results.md, by method: their figures by column, without the spread."""
+    text = (DOCS / "results.md").read_text().partition(f"<!-- table: {name} -->")[2].partition("<!-- end")[0]
+    header, _, *rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return {
+        cells[0]: {column: cell.strip("*").split(" ")[0] for column, cell in zip(header, cells, strict=False)}
+        for cells in rows
+    }
+
+
+def test_figures_of_the_guide_to_losses_are_those_of_the_studies():
+    columns = (
+        ({**table("emoji_beyond hierarchical"), **table("emoji_main hierarchical")}, "H-AP"),
+        ({**table("emoji_beyond levels"), **table("emoji_main levels")}, "AP emoji"),
+        (table("features-emoji hierarchical"), "H-AP"),
+        (table("features-emoji levels"), "AP emoji"),
+    )
+    guide = (DOCS / "guides" / "choose-a-loss.md").read_text().partition("| fine-tuned: H-AP |")[2]
+    rows = re.findall(r"^\| (`.*?) \| (.*)$", guide, flags=re.MULTILINE)
+    assert len(rows) == 8
+    for names, cells in rows:
+        methods = [LOSSES[name].display_name for name in re.findall(r"`(\w+)`", names)]
+        for (study, column), cell in zip(columns, cells.split(" | "), strict=False):
+            assert cell.replace("*", "").split(", ") == [study[method][column] for method in methods]

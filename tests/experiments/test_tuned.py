@@ -1,16 +1,15 @@
-"""The features protocol: the same effort for every method, then several seeds of what is chosen."""
+"""The protocols: the same effort for every method, then several seeds of what is chosen."""
 
 import shutil
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 from shapes import make_shapes
 
-from experiments import features, results, tables
+from experiments import results, running, tables, tuned
 from happier.errors import ConfigError
 from happier.losses import LOSSES
 from happier.storage.lock import locked
@@ -44,8 +43,8 @@ def as_protocol(folder):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HAPPIER_CACHE", str(folder / "cache"))
-        patch.setattr(features, "PROTOCOL", folder / "features.yaml")
-        patch.setattr(features, "side_by_side", in_this_process)
+        patch.setattr(tuned, "PROTOCOLS", folder / "protocols.yaml")
+        patch.setattr(tuned, "side_by_side", in_this_process)
         patch.setattr(results, "RESULTS", folder / "results")
         yield done
 
@@ -55,9 +54,9 @@ def study(tmp_path_factory):
     """A study that was run, on drawn shapes that stand where the emoji would, and its runs."""
     folder = tmp_path_factory.mktemp("features")
     make_shapes(folder / "cache" / "emoji-64")
-    (folder / "features.yaml").write_text(yaml.safe_dump(PROTOCOL))
+    (folder / "protocols.yaml").write_text(yaml.safe_dump({"features": PROTOCOL}))
     with as_protocol(folder) as done:
-        features.run_features("tiny", workers=1, runs=folder / "runs")
+        tuned.run_protocol("features", "tiny", workers=1, runs=folder / "runs")
     return folder, done
 
 
@@ -71,7 +70,7 @@ def tiny(study):
 def test_every_method_is_tuned_then_run_with_every_seed(tiny):
     _, done = tiny
     assert [(run.split, run.seed) for run in done] == 2 * [("val", 0), ("val", 0), ("test", 0), ("test", 1)]
-    for method in (one for methods in features.read_methods("tiny") for one in methods):
+    for method in (one for methods in tuned.read_methods("features", "tiny") for one in methods):
         values = [results.find_result(run).summary["H-AP"] for run in method.tuning]
         assert method.final[0].settings == method.tuning[int(np.argmax(values))].settings
         assert set(method.results) == {0, 1}
@@ -80,13 +79,15 @@ def test_every_method_is_tuned_then_run_with_every_seed(tiny):
 def test_what_has_a_result_is_not_run_again(tiny):
     folder, _ = tiny
     with as_protocol(folder) as done:
-        features.run_features("tiny", workers=1, runs=folder / "runs")
+        tuned.run_protocol("features", "tiny", workers=1, runs=folder / "runs")
     assert not done
     assert not [path for path in (folder / "runs" / "features-tiny").rglob("*") if path.is_file()]
 
 
 def test_a_run_that_another_process_trains_is_left_to_it(tiny, tmp_path):
-    run = features.FeatureRun("tiny", "val", features.read_methods("tiny")[1][0].tuning[0].settings, seed=7)
+    run = tuned.TunedRun(
+        "features", "tiny", "val", tuned.read_methods("features", "tiny")[1][0].tuning[0].settings, seed=7
+    )
     shutil.copytree(tiny[0] / "runs" / "features", tmp_path / "features")
     held, free = threading.Event(), threading.Event()
 
@@ -98,7 +99,7 @@ def test_a_run_that_another_process_trains_is_left_to_it(tiny, tmp_path):
     thread = threading.Thread(target=other)
     thread.start()
     held.wait()
-    assert features.run_one(run, runs=tmp_path).endswith("left to another process")
+    assert tuned.run_one(run, runs=tmp_path).endswith("left to another process")
     free.set()
     thread.join()
     assert results.find_result(run) is None
@@ -106,42 +107,44 @@ def test_a_run_that_another_process_trains_is_left_to_it(tiny, tmp_path):
 
 def test_the_classes_make_up_the_mean(tiny):
     """What is stored of each class gives the H-AP over the queries."""
-    for one in tables.feature_figures("tiny").values():
+    for one in tables.tuned_figures("features", "tiny").values():
         for seed, values in one.per_query.items():
             assert len(values) == 40  # 8 test classes of 5 images
-            assert values.mean() == pytest.approx(
-                features.find_result(one.jobs[seed]).summary["H-AP"], abs=1e-5
-            )
+            assert values.mean() == pytest.approx(tuned.find_result(one.jobs[seed]).summary["H-AP"], abs=1e-5)
 
 
 def test_tables(tiny):
-    table = tables.hierarchical_table(tables.feature_figures("tiny"), "HAPPIER")
+    table = tables.hierarchical_table(tables.tuned_figures("features", "tiny"), "HAPPIER")
     assert [row[:2] for row in table[1:]] == [["HAPPIER", "2"], ["Smooth-AP", "2"]]
     assert table[1][-1] == ""
     assert " to " in table[2][-1]
-    tuning = tables.tuning_table("tiny")
+    tuning = tables.tuning_table("features", "tiny")
     assert [row[1] for row in tuning[1:]] == ["2 of 2", "2 of 2"]
-    assert tables.progress_table()[1:] == [["tiny", "4 of 4", "4 of 4"]]
+    assert tables.progress_table("features")[1:] == [["tiny", "4 of 4", "4 of 4"]]
 
 
 def test_without_results(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(results, "RESULTS", tmp_path)
-    assert tables.feature_figures("tiny") == {}
-    assert tables.tuning_table("tiny")[1][1] == "0 of 2"
-    method = features.read_methods("tiny")[0][0]
+    assert tables.tuned_figures("features", "tiny") == {}
+    assert tables.tuning_table("features", "tiny")[1][1] == "0 of 2"
+    method = tuned.read_methods("features", "tiny")[0][0]
     assert method.final == (), "nothing is chosen before every configuration was tried"
 
 
-def test_an_unknown_set_is_named():
+def test_an_unknown_set_protocol_or_method_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"no set 'emojis' \(did you mean 'emoji'\?\)"):
-        features.read_methods("emojis")
+        tuned.read_methods("features", "emojis")
+    with pytest.raises(ConfigError, match=r"no protocol 'feature' \(did you mean 'features'\?\)"):
+        tuned.read_methods("feature", "emoji")
+    with pytest.raises(ConfigError, match=r"features has no method 'HAPIER' \(did you mean 'HAPPIER'"):
+        tuned.run_protocol("features", "emoji", workers=1, runs=tmp_path, methods=["HAPIER"])
 
 
 def test_draws():
     ranges = {"a": [1e-3, 1e-1], "b": [0, 0.3, 0.5]}
-    drawn = features.draw(ranges, 200, seed=1)
+    drawn = tuned.draw(ranges, 200, seed=1)
     assert drawn[0] == ()
-    assert drawn == features.draw(ranges, 200, seed=1)
+    assert drawn == tuned.draw(ranges, 200, seed=1)
     values = [dict(text.split("=") for text in one) for one in drawn[1:]]
     logs = np.log10([float(one["a"]) for one in values])
     assert -3 <= logs.min() < -2.9 < -1.1 < logs.max() <= -1
@@ -150,28 +153,33 @@ def test_draws():
 
 
 def test_class_means():
-    means, classes = features.class_means(np.array([0.5, 1.0, np.nan, 0.25]), np.array([7, 7, 2, 2]))
+    means, classes = running.class_means(np.array([0.5, 1.0, np.nan, 0.25]), np.array([7, 7, 2, 2]))
     assert means.tolist() == [0.25, 0.75]
     assert classes.tolist() == [1, 1, 0]
 
 
-@pytest.mark.parametrize("set_name", features.read_protocol()["sets"])
-def test_every_run_of_the_protocol_can_be_composed(set_name):
-    protocol = features.read_protocol()
-    methods = [one for methods in features.read_methods(set_name) for one in methods]
-    assert {len(one.tuning) for one in methods} == {protocol["configurations"]}
+SETS = [
+    (protocol, set_name)
+    for protocol in (tuned.FEATURES, tuned.FINE_TUNING)
+    for set_name in tuned.read_protocol(protocol)["sets"]
+]
+
+
+@pytest.mark.parametrize(("protocol", "set_name"), SETS)
+def test_every_run_of_the_protocol_can_be_composed(protocol, set_name):
+    configurations = tuned.read_protocol(protocol)["configurations"]
+    methods = [one for methods in tuned.read_methods(protocol, set_name) for one in methods]
+    assert {len(one.tuning) for one in methods} == {configurations}
     for method in methods if set_name == "emoji" else methods[:1]:
-        run = method.tuning[1]
-        config = compose([*run.settings, "data.manifest=x", "data.features=x.npy", "run=x"])
-        assert config.model.train == "head"
+        config = compose([*method.tuning[1].settings, "data.manifest=x", "run=x"])
+        assert config.model.train == ("head" if protocol == tuned.FEATURES else "all")
+        assert protocol == tuned.FEATURES or config.model.freeze_batch_norm
         assert LOSSES[config.loss["name"]]
-    assert len({run for one in methods for run in one.tuning}) == len(methods) * protocol["configurations"]
+    assert len({run for one in methods for run in one.tuning}) == len(methods) * configurations
 
 
-def test_every_result_is_of_the_protocol():
-    for table in results.RESULTS.glob("features-*.parquet"):
-        methods = [
-            one for part in features.read_methods(table.stem.removeprefix("features-")) for one in part
-        ]
-        known = {results.configuration(run) for one in methods for run in (*one.tuning, *one.final)}
-        assert results.configurations(Path(table)) <= known, table
+@pytest.mark.parametrize(("protocol", "set_name"), SETS)
+def test_every_result_is_of_the_protocol(protocol, set_name):
+    methods = [one for part in tuned.read_methods(protocol, set_name) for one in part]
+    known = {results.configuration(run) for one in methods for run in (*one.tuning, *one.final)}
+    assert results.configurations(results.RESULTS / f"{protocol}-{set_name}.parquet") <= known
