@@ -24,7 +24,7 @@ from reliability.operations import Workshop
 from reliability.tracing import supported
 
 KINDS = ("crash", "pairs", "damage", "full", "small")
-# States to open after a kill, full disks, damages: of operations that take seconds, fewer.
+# States to open after a kill where --most does not say: of operations that take seconds, fewer.
 LIMITS = {"export": 6, "train": 24, "report": 24, "fit": 16}
 MOST_STATES = 60
 # A few of each kind, the ones that have most to lose: what `make test` runs.
@@ -89,13 +89,13 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def jobs(workshop: Workshop, kind: str, most: int | None) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """What there is to do of one kind, by name; of each at most about ``most``, or all."""
+    """What there is to do of one kind, by name; of each about ``most``, or as many as `LIMITS` allow."""
     operations = workshop.operations.values()
     if kind in ("full", "small"):
         yield from _disk_jobs(workshop, kind, most)
     elif kind == "crash":
         for one in operations:
-            limit = min(most or 1000, LIMITS.get(one.name, MOST_STATES))
+            limit = most or LIMITS.get(one.name, MOST_STATES)
             yield one.name, partial(crash.sweep, workshop, one, limit=limit)
     elif kind == "pairs":
         for name, group in pairs.sets(workshop).items():
@@ -103,8 +103,8 @@ def jobs(workshop: Workshop, kind: str, most: int | None) -> Iterator[tuple[str,
         yield "run in training", partial(pairs.meet_while_training, workshop, most=most)
     elif kind == "damage":
         for thing in damage.things(workshop):
-            # A fit has all the others' files, too.
-            number = min(most or 150, 150) if thing.name == "fit" else most
+            # A fit has all the others' files, too: a sample of it is enough, where --most does not say.
+            number = most or (150 if thing.name == "fit" else None)
             yield thing.name, partial(damage.spoil, workshop, thing, most=number)
 
 

@@ -38,7 +38,9 @@ class Outcome:
 
     @property
     def last_line(self) -> str:
-        return self.err.strip().rpartition("\n")[2]
+        """Of standard error; a manifest's faults are listed below the line that says so."""
+        lines = [line for line in self.err.rstrip().split("\n") if not line.startswith("  - ")]
+        return lines[-1].strip() if lines else ""
 
     @property
     def refused(self) -> bool:
@@ -61,6 +63,7 @@ class Outcome:
 SCRATCH = re.compile(r"\.[0-9a-f]{8}\.part/")
 Entry = tuple[str, int, int, str]  # kind, mode, time, digest or target of a link
 IN_DATABASE = "database:"
+MILVUS = "catalogue.db"
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,16 @@ class Snapshot:
 
     @property
     def names(self) -> Counter[str]:
-        """How many files of each name, without numbers of generations; locks stay for ever, uncounted."""
+        """How many files of each name, without numbers of generations; locks stay for ever, uncounted.
+
+        Of milvus-lite's database only its collections: the files in them are its own business.
+        """
         return Counter(
             normal(name)
             for name, (kind, *_) in self.entries
-            if kind != "folder" and not name.endswith("lock")
+            if kind != "folder"
+            and not name.endswith("lock")
+            and (MILVUS not in Path(name).parts or name.endswith("/schema.json"))
         )
 
 

@@ -80,6 +80,12 @@ def things(workshop: Workshop) -> list[Thing]:
         Thing("run", "run", (*trained, evaluate), (evaluate,), figures=True),
         Thing("run, trained further", "run", trained, (have["train"].words,)),
         Thing(
+            "run, trained further with a logger",
+            "run/logger.json",
+            (workshop.logged_words(epochs=1),),
+            (workshop.logged_words(),),
+        ),
+        Thing(
             "embeddings",
             "embeddings",
             (*trained, have["embed"].words),

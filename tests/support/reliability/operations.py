@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from reliability.box import Box, Snapshot
+from reliability.box import MILVUS, Box, Snapshot
 from reliability.database import DatabaseBox
 from reliability.served import (
+    RecordedElsewhere,
     add_over_network,
     check_and_fix,
     copy,
@@ -124,6 +125,7 @@ class Workshop:
         self.expected: dict[Any, Any] = {}
         self._make_images()
         self._register_source()
+        self._register_logger()
         self.operations = {operation.name: operation for operation in self._operations()}
 
     def before(self, operation: Operation) -> Snapshot:
@@ -173,6 +175,11 @@ class Workshop:
 
         outcome = self.box.fork(make)
         assert outcome.code == 0, outcome.err
+
+    def _register_logger(self) -> None:
+        from happier.training.loggers import LOGGERS
+
+        LOGGERS["mlflow"] = RecordedElsewhere  # type: ignore[index]
 
     def _register_source(self) -> None:
         from happier.data.fetching import DATASETS, DatasetEntry
@@ -336,10 +343,21 @@ class Workshop:
             "--json",
         )
 
+    def logged_words(self, epochs: int = 2) -> tuple[object, ...]:
+        """Train with a logger, which gives the run an id."""
+        *words, last = self.train_words(epochs=epochs)
+        return (*words, "training.logger=mlflow", last)
+
     def _training(self) -> list[Operation]:
         run = self.box.path / "run"
         return [
             Operation("train", self.train_words(), lambda: trained(run), target="run", any_state=True),
+            Operation(
+                "train with a logger",
+                self.logged_words(),
+                lambda: [*trained(run), written(run / "logger.json")],
+                any_state=True,
+            ),
         ]
 
     def _using(self) -> list[Operation]:
@@ -411,7 +429,7 @@ class Workshop:
         here, items = self.box.path, self.images / "manifest.parquet"
         uri: tuple[object, ...] = ()
         if engine == "milvus":
-            uri = ("--uri", here / "catalogue.db")
+            uri = ("--uri", here / MILVUS)
         elif engine == "pgvector":
             uri = ("--uri", self.database, "--option", "view=photos")
         build = ("index", here / "run", items, "-o", here / "index", "--engine", engine, *uri)
@@ -491,12 +509,17 @@ def fetched(cache: Path) -> Any:
 def trained(run: Path) -> Any:
     from happier.encoder import Encoder
 
-    lines = [
-        {key: value for key, value in json.loads(line).items() if "second" not in key and "time" not in key}
-        for line in (run / "metrics.jsonl").read_text().splitlines()
-    ]
-    keep = [{key: line[key] for key in ("step", "epoch", "loss", "H-AP") if key in line} for line in lines]
-    return [Encoder.from_pretrained(run).fingerprint, digest(json.dumps(keep))]
+    kept = [_logged(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [Encoder.from_pretrained(run).fingerprint, digest(json.dumps(kept))]
+
+
+def _logged(line: str) -> Any:
+    """What does not differ from run to run of a line; one that was cut off is a text."""
+    try:
+        values = json.loads(line)
+    except ValueError:
+        return line
+    return {key: values[key] for key in ("step", "epoch", "loss", "H-AP") if key in values}
 
 
 def embeddings(folder: Path) -> Any:

@@ -106,6 +106,8 @@ moment would leave; for a write also with its first half done. Bytes in scratch 
 reads, make no different state (in rows where all states were opened they do). As many of the different
 states as the second last column says are then opened, which must show the old content or the new; the
 command is run again, which must end as it would without a kill, and leave no additional files behind.
+Of the database of milvus-lite its collections count as files; what it keeps in their folders, scraps of
+its own included, is left to it.
 With pgvector the tables of a real PostgreSQL belong to the state, and every request to it is a moment to
 be killed at. Training need not show the old or the new state in between: the same command resumes, to
 the same weights.

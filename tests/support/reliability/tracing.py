@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _libc.ptrace.restype = ctypes.c_long
 
-TRACEME, PEEKDATA, CONT, SETOPTIONS, GETREGS, SETREGS, GET_SYSCALL_INFO = 0, 2, 7, 0x4200, 12, 13, 0x420E
+TRACEME, CONT, SETOPTIONS, GETREGS, SETREGS, GET_SYSCALL_INFO = 0, 7, 0x4200, 12, 13, 0x420E
 # fork, vfork, clone, exec, seccomp; and the tracee dies with its tracer
 OPTIONS = 0x2 | 0x4 | 0x8 | 0x10 | 0x80 | 0x100000
 EVENT_SECCOMP = 7
