@@ -1,9 +1,10 @@
 # A server of one index, without root rights.
 #
 #     docker build -t happier .
-#     docker run --rm -p 8000:8000 -e HAPPIER_TOKEN=... -v "$PWD/photos.index:/index:ro" happier
+#     docker run --rm -p 8000:8000 -e HAPPIER_TOKEN=... -v "$PWD/photos.index:/index:ro" -v "$PWD/photos:$PWD/photos:ro" happier
 #     docker run --rm --gpus all ...                                        with a GPU
 #
+# The images are mounted at the path that they had when they were indexed.
 # The default torch runs on CPU and CUDA. For an image of a third of the size, without CUDA, give the address of torch's CPU wheels:
 #
 #     docker build -t happier --build-arg TORCH_WHEELS=ADDRESS .

@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 browser: ## Install the browser that the page tests drive, where apt is at hand
-	@command -v chromium chromium-browser google-chrome >/dev/null 2>&1 \
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null 2>&1 \
 	|| { command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ] \
 	     && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } \
 	|| echo "No Chromium found: the browser tests will be skipped (install a package named chromium)."

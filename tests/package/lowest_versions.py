@@ -1,4 +1,7 @@
-"""Test with the oldest versions that pyproject.toml allows, of all extras: ``make test-lowest``."""
+"""Test with the oldest versions that pyproject.toml allows, of all extras: ``make test-lowest``.
+
+Folders or files of tests may be given, to run these only.
+"""
 
 import os
 import subprocess
@@ -40,7 +43,7 @@ def main() -> None:
         subprocess.run([*install, "-r", found, *TEST_PACKAGES], check=True)
         subprocess.run([*install, "--no-deps", root], check=True)
         # Old versions warn about their own future; only ours count here.
-        command = [python, "-m", "pytest", "-q", "-W", "default", "-m", "not slow", *TESTS]
+        command = [python, "-m", "pytest", "-q", "-W", "default", "-m", "not slow", *(sys.argv[1:] or TESTS)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_CACHE_DIR": str(Path(folder, "numba"))}
         sys.exit(subprocess.run(command, cwd=root, env=environment, check=False).returncode)
 

@@ -1,6 +1,7 @@
 """What is shipped: the wheel is complete and works outside of the clone; files for hosts are well-formed."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -88,3 +89,14 @@ def test_files_for_hosts_are_well_formed(command):
     expanded = [str(p) for a in arguments for p in (sorted(ROOT.glob(a)) if "*" in a else [a])]
     done = subprocess.run([BIN / program, *expanded], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome", None])
+def test_make_browser_accepts_what_the_tests_can_drive(name, tmp_path):
+    if name is not None:
+        (tmp_path / name).touch(mode=0o755)
+    command = [shutil.which("make"), "--no-print-directory", "browser"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True
+    )
+    assert ("No Chromium found" in done.stdout) == (name is None), done.stdout

@@ -20,9 +20,11 @@ def blocks(page, language):
 
 
 def python_blocks(page):
-    """Of each block: a note that it is not run, the code, and the output that the page shows below it."""
-    fence = r"^(<!-- not run: [^>]*-->\n+)?```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
-    return re.findall(fence, page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    """Of each block: whether it is not run, a package that it needs, the code, and the output below it."""
+    note = r"(?:<!-- (not run|needs): ([^>]*) -->\n+)?"
+    fence = rf"^{note}```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?"
+    for kind, value, code, output in re.findall(fence, page.read_text(), flags=re.MULTILINE | re.DOTALL):
+        yield kind == "not run", value if kind == "needs" else "", code, output
 
 
 def name_of(page):
@@ -38,18 +40,41 @@ def name_of(page):
 def test_python_blocks_run(page, tmp_path, monkeypatch, capsys):
     """The blocks of a page run one after another, as a reader would paste them, and print what it shows.
 
-    Of a block under a comment "not run: ..." only the imports are run.
+    Of a block under a comment "not run: ..." only the imports are run; one under "needs: PACKAGE" has a test
+    of its own.
     """
     monkeypatch.chdir(tmp_path)
+    run_blocks(page, capsys)
+
+
+def run_blocks(page, capsys, installed=""):
     names = {"__name__": "page"}
-    for number, (note, block, output) in enumerate(python_blocks(page), start=1):
+    for number, (not_run, package, block, output) in enumerate(python_blocks(page), start=1):
+        if package != "" and package != installed:
+            continue
         tree = ast.parse(block)
-        if note:
+        if not_run:
             tree.body = [line for line in tree.body if isinstance(line, ast.Import | ast.ImportFrom)]
         capsys.readouterr()
         exec(compile(tree, f"{page.name}, block {number}", "exec"), names)
         if output:
             assert capsys.readouterr().out == output
+
+
+@pytest.mark.filterwarnings("ignore")  # other packages' own
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "package"),
+    [
+        pytest.param(page, package, id=f"{name_of(page)}: {package}")
+        for page in PAGES
+        for _, package, _, _ in python_blocks(page)
+        if package
+    ],
+)
+def test_blocks_that_need_another_package_run_where_it_is_installed(page, package, capsys):
+    pytest.importorskip(package)
+    run_blocks(page, capsys, package)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "pycon")], ids=name_of)

@@ -16,11 +16,13 @@ from happier.extras import needs_extra
 from happier.version import DISTRIBUTION, warn_of_namesake
 
 # `bench` brings other libraries' dependencies, so what it lacks is not what we forgot.
-EXTRAS = ("", "data", "train", "search", "report", "web")
+EXTRAS = ("", "client", "data", "train", "search", "pgvector", "taxonomy", "report", "web")
+
+TEXTS = (".cff", ".html", ".ipynb", ".js", ".md", ".py", ".toml", ".yaml", ".yml")
 
 # Imports what every install has, then tries each extra in a child of its own.
 WALK = """
-import importlib, importlib.metadata, json, os, sys
+import importlib, importlib.metadata, json, os, pkgutil, sys
 import numba, numpy, rich, threadpoolctl, torch, typer
 
 def walk(hidden, extras):
@@ -39,9 +41,11 @@ def walk(hidden, extras):
     from happier.cli import app
     from happier.errors import HappierError, MissingExtraError
     found = {}
-    for module in ("data", "encoder", "losses", "report", "runs", "search", "torchmetrics"):
-        found[f"import happier.{module}"] = outcome(lambda: importlib.import_module(f"happier.{module}"))
-    found["happier.Encoder"] = outcome(lambda: importlib.import_module("happier").Encoder)
+    import happier
+    for _, module, _ in pkgutil.iter_modules(happier.__path__):
+        if module not in ("__main__", "bench"):
+            found[f"import happier.{module}"] = outcome(lambda: importlib.import_module(f"happier.{module}"))
+    found["happier.Encoder"] = outcome(lambda: happier.Encoder)
     for path, command, extra in leaves(typer.main.get_command(app), ()):
         if set(extra.split(",")) <= extras or path[0] == "bench":
             continue  # everything is there: other tests run these commands; benchmarks run with what is there
@@ -143,7 +147,9 @@ def test_what_is_missing_is_named(installs, extra):
     if extra == "":
         assert imports["happier.Encoder"][1].endswith("[train]'")
     if extra == "search":
-        assert {message for name, (_, message) in imports.items() if name != "import happier.report"} == {""}
+        more = {f"import happier.{name}" for name in ("client", "demo", "fit", "report")}
+        assert {message for name, (_, message) in imports.items() if name not in more} == {""}
+        assert imports["import happier.fit"][1].endswith("[report,search]'")
 
 
 def test_another_project_of_the_same_name_is_reported(tmp_path, monkeypatch, recwarn):
@@ -161,13 +167,10 @@ def test_another_project_of_the_same_name_is_reported(tmp_path, monkeypatch, rec
 def test_no_message_names_another_distribution():
     """``pip install happier`` would install somebody else's code formatter."""
     root = Path(__file__).parents[2]
-    files = [
-        root / "README.md",
-        root / "pyproject.toml",
-        *root.glob("docs/**/*.md"),
-        *root.glob("src/**/*.py"),
-    ]
-    files += [*root.glob("examples/*.py"), *root.glob("src/**/*.html")]
+    files = [path for path in root.glob("*") if path.is_file()]
+    for folder in (".github", "docs", "examples", "experiments", "src"):
+        files += [path for path in root.glob(f"{folder}/**/*") if path.suffix in TEXTS]
+    assert {"Dockerfile", "CHANGELOG.md", "errors.py", "test.yml", "app.js"} <= {path.name for path in files}
     wrong = [
         f"{path.relative_to(root)}: {line.strip()}"
         for path in files

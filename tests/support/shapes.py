@@ -29,19 +29,31 @@ def _draw(kind: int, colour: tuple[int, ...], rng: np.random.Generator) -> Image
 
 
 def make_shapes(root: Path, *, items: int = 8, views: int = 5) -> Path:
-    """Four shapes in `items` colours each; the last quarter of the colours is for testing."""
+    """Four shapes in `items` colours each; the last quarter of the colours is for testing.
+
+    Attributes are the shape, whether it is dark, and its main colour.
+    """
     root.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
     rows = []
     for kind in range(4):
         for item in range(items):
             base = rng.integers(40, 220, 3)
+            shade, main = "dark" if base.sum() < 390 else "light", "rgb"[base.argmax()]
             for view in range(views):
                 colour = tuple(int(v) for v in np.clip(base + rng.integers(-10, 10, 3), 0, 255))
                 name = f"{kind}_{item}_{view}.png"
                 _draw(kind, colour, rng).save(root / name)
                 split = "test" if item >= items - items // 4 else "train"
-                rows.append({"path": name, "split": split, "kind": f"k{kind}", "item": f"i{item}"})
+                rows.append(
+                    {
+                        "path": name,
+                        "split": split,
+                        "kind": f"k{kind}",
+                        "item": f"i{item}",
+                        "attributes": f"k{kind}; {shade}; {main}",
+                    }
+                )
     path = root / "manifest.parquet"
     Manifest(pd.DataFrame(rows), levels=["kind", "item"], root=root, name="shapes").write(path)
     return path
