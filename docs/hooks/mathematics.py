@@ -18,6 +18,8 @@ def on_page_content(content: str, **page: Any) -> str:
     def drawn(found: re.Match[str]) -> str:
         tag, source = found[1], html.unescape(found[2]).strip()
         mathml = convert(source, display="block" if tag == "div" else "inline")
+        # The name of a function is an identifier: as an operator it gets a space on either side.
+        mathml = re.sub(r"<mo>([a-z]{2,})</mo>", r"<mi>\1</mi>", mathml)
         # What a screen reader reads, and what is copied.
         return f'<{tag} class="formula">{mathml}</{tag}>'
 

@@ -87,11 +87,11 @@ def test_the_examples_are_shown_whole(site):
         assert last in page, f"{script.name} is not on the page"
 
 
-# The words of a table's cell that are on two lines.
+# The words of a table's cell that are on two lines; an option has its dashes, H-AP its hyphen.
 BROKEN_WORDS = """() => [...document.querySelectorAll(".md-typeset :is(td, th)")].flatMap(cell => {
   const broken = [], texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
-    for (const word of texts.currentNode.textContent.matchAll(/\\w{2,}/g)) {
+    for (const word of texts.currentNode.textContent.matchAll(/(?<![\\w-])(?:--[a-z]\\w*|H-AP)|\\w{2,}/g)) {
       const range = document.createRange();
       range.setStart(texts.currentNode, word.index);
       range.setEnd(texts.currentNode, word.index + word[0].length);
