@@ -16,18 +16,23 @@ HYPHENED = re.compile(r"\S*-\S*")
 UNIT = re.compile(r"(?<=\d) (?=(?:%|[mnuμ]?s|[KMG]i?B|px|times)(?!\w))")
 VALUE = re.compile(r"(?<!\S)(\w+) = (-?\d[\d.]*)")
 # In running text a name longer than this may be parted after a dot, a comma, a bracket or an equals sign.
-LONG = 20
+LONG = 28
 JOINT = re.compile(r"(?<=[\w)\]\"'])([.,(=/]|_(?=\w))(?=[\w\"'\[])")
 # Words in a column of numbers: neither to the right nor in one line.
 WORDS = re.compile(r'<td style="text-align: right;">(?=[^<]{40,}<)')
+# The dotted name over an entry of the API may be parted at its dots.
+HEADING = re.compile(r'(?<=<span class="doc doc-object-name )([^>]+>)([\w.]+)(?=</span>)')
 PICTURE = re.compile(r'<img [^>]*\bsrc="(?!data:)([^"]+)"')
 
 
 def set_type(content: str) -> str:
     """The page with its breaks where a reader expects them."""
+    content = HEADING.sub(
+        lambda found: found[1] + found[2].replace(".", ".<wbr>"), WORDS.sub("<td>", content)
+    )
     depth = dict.fromkeys(NESTED, 0)
     parts = []
-    for part in TAG.split(WORDS.sub("<td>", content)):
+    for part in TAG.split(content):
         if tag := re.match(r"<(/?)(\w+)", part):
             if tag[2] in NESTED and not part.endswith("/>"):
                 depth[tag[2]] += -1 if tag[1] else 1

@@ -1,20 +1,19 @@
-r"""What neighbours and class means say about the label of each image, level by level.
+"""What neighbours and class means say about the label of each image, level by level.
 
-The k nearest other images of an image vote with the weights :math:`w_j \propto e^{(s_j - s_1) / T}`, where
-:math:`s_j` is their cosine, and T a quarter of the mean gap between the first and the last neighbour. At
-level l only neighbours that share the l - 1 levels above with the label count: each level is judged by those
-who agree on its parent:
+The k nearest other images of an image vote with weights w_j in proportion to exp((s_j - s_1) / T), where s_j
+is their cosine, and T a quarter of the mean gap between the first and the last neighbour. At level l only
+neighbours that share the l - 1 levels above with the label count: each level is judged by those who agree on
+its parent:
 
-.. math::
-    e_l = \frac{1}{L - l + 1} \sum_{m=l}^{L} \log \frac{o_m + \epsilon}{a_m + \epsilon} + \gamma (c_l - c)
+    e_l = 1/(L - l + 1) sum_{m=l..L} log( (o_m + eps) / (a_m + eps) ) + gamma (c_l - c)
 
-where :math:`a_m` is the vote for the label's own class at level m, :math:`o_m` that for the strongest other
-class; c is the cosine of the image with the mean of its own finest class, without the image, and :math:`c_l`
+where a_m is the vote for the label's own class at level m, o_m that for the strongest other
+class; c is the cosine of the image with the mean of its own finest class, without the image, and c_l
 that with the nearest mean of another class of level l. Neighbours know the tree well, means know small
 classes well.
 
 A label is contradicted at the coarsest level at which another class gets more votes, a mean of another class
-is nearer than every mean of its own, and :math:`e_l > 0`. The confidence is :math:`1 / (1 + e^{-e_l / 4})`.
+is nearer than every mean of its own, and e_l > 0. The confidence is 1 / (1 + exp(-e_l / 4)).
 """
 
 from __future__ import annotations
