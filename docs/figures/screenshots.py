@@ -58,7 +58,14 @@ def take_screenshots(
         page = browser.new_page(viewport=VIEW, device_scale_factor=1, reduced_motion="reduce")
         page.goto((report / "index.html").as_uri())
         taken.append(_shot(page, output / "report.webp"))
-        page.evaluate("document.querySelector('#examples').scrollIntoView()")
+        # The end of the section before would look out from under the bar.
+        page.evaluate(
+            """() => {
+              const examples = document.querySelector('#examples');
+              examples.previousElementSibling.style.visibility = 'hidden';
+              examples.scrollIntoView();
+            }"""
+        )
         taken.append(_shot(page, output / "report-examples.webp"))
         taken += _explorer(page, *indexes, output, with_map=with_map)
     return taken

@@ -53,7 +53,7 @@ def test_every_command_runs(tmp_path, monkeypatch):
     # Tests do without the network; the format of the files is that of the real database.
     monkeypatch.setattr(WordNet, "fetch", small_wordnet)
     catalogue(tmp_path)
-    lines = [line for block in blocks("bash") for line in block.splitlines()]
+    lines = [line for block in blocks("bash") for line in block.replace("\\\n", " ").splitlines()]
     assert len(lines) == 11
     for line in lines:
         words = shlex.split(line)[1:]
