@@ -182,11 +182,15 @@ def check_ranking(index, ids, scores):
     np.testing.assert_allclose(scores[[index.row(one) for one in ids]], best, rtol=0, atol=1e-6)
 
 
+def shared_levels(index, query, rows):
+    """How many levels of the tree an image shares with each of some rows."""
+    return np.cumprod(index.labels[rows] == index.labels[index.row(query)], axis=1).sum(axis=1)
+
+
 def exact_h_ap(index, query, scores):
     """H-AP of a whole ranking in percent, by its definition with running counts of the levels."""
     ranked = np.argsort(-scores)[: int((scores > -2).sum())]
-    own = index.labels[index.row(query)]
-    levels = np.cumprod(index.labels[ranked] == own, axis=1).sum(axis=1)
+    levels = shared_levels(index, query, ranked)
     counts = np.bincount(levels, minlength=4)
     relevance = np.arange(4) / 3 / counts
     before = np.cumsum(levels[:, None] == np.arange(4), axis=0)
@@ -195,8 +199,8 @@ def exact_h_ap(index, query, scores):
     return 100 * precision / (relevance * counts).sum()
 
 
-def check_csv(index, rows, ids, scores):
-    """Ranks, ids, classes, scores and shared levels, as the index has them."""
+def check_csv(index, rows, ids, scores, query=None):
+    """Ranks, ids, classes and scores, as the index has them; levels shared with an image of the index."""
     table = index.items.table
     at = [index.row(one) for one in ids]
     assert [row["id"] for row in rows] == ids
@@ -204,6 +208,8 @@ def check_csv(index, rows, ids, scores):
     for level in LEVELS:
         assert [row[level] for row in rows] == table[level].iloc[at].tolist()
     np.testing.assert_allclose([float(row["score"]) for row in rows], scores[at], rtol=0, atol=1e-5)
+    levels = [""] * len(ids) if query is None else map(str, shared_levels(index, query, at).tolist())
+    assert [row["shared_levels"] for row in rows] == list(levels)
 
 
 def test_several_new_images_at_once(screen, address, explorer, large):
@@ -278,7 +284,7 @@ def test_four_models_side_by_side(screen, four):
     for at, index in enumerate(indexes):
         scores = exact_scores(index, index.vector(index.row(QUERY)), [QUERY])
         check_ranking(index, lists[at], scores)
-        check_csv(index, rows[12 * at : 12 * at + 12], lists[at], scores)
+        check_csv(index, rows[12 * at : 12 * at + 12], lists[at], scores, QUERY)
         assert {row["model"] for row in rows[12 * at : 12 * at + 12]} == {("many", "b", "c", "d")[at]}
         assert float(shown[at].removesuffix(" %")) == pytest.approx(
             exact_h_ap(index, QUERY, scores), abs=0.051
@@ -300,7 +306,7 @@ def test_a_long_ranking_keeps_its_place_and_can_be_taken_away(screen, address, l
     scores = exact_scores(large, large.vector(large.row(QUERY)), [QUERY])
     check_ranking(large, ids, scores)
     check_both_themes(page)
-    check_csv(large, copied(page), ids, scores)
+    check_csv(large, copied(page), ids, scores, QUERY)
     where = page.evaluate("() => { scrollTo(0, document.body.scrollHeight / 2); return scrollY; }")
     page.wait_for_function("(y) => Math.abs((history.state?.scroll ?? -1) - y) < 2", arg=where)
     # Not by the mouse: it would scroll the card into view first.
