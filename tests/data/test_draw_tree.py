@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from happier.cli import app
 from happier.data import Manifest
 from happier.data.class_tree import ClassTree
-from happier.errors import SearchError
+from happier.errors import OptionError, SearchError
 
 
 @pytest.fixture
@@ -45,6 +45,15 @@ def test_an_unknown_branch(manifest):
     done = run(manifest, "--within", "animals/bird")
     assert isinstance(done.exception, SearchError)
     assert str(done.exception) == "the taxonomy has no class 'animals/bird'; 'animals' has birds, fish"
+
+
+def test_the_input_is_not_overwritten(manifest):
+    before = manifest.read_bytes()
+    done = run(manifest, "--html", manifest)
+    assert isinstance(done.exception, OptionError)
+    assert "is the input" in str(done.exception)
+    assert done.output == "", "nothing is drawn by a command that refuses"
+    assert manifest.read_bytes() == before
 
 
 def test_page(manifest, tmp_path):

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from catalogue import COLOURS, draw
+import torch
+from catalogue import COLOURS, as_bytes, draw
 
 from happier.data import Manifest
-from happier.search import Index
+from happier.encoder import Encoder
+from happier.search import Index, build_index, change
 from happier.web import analysis, catalogue_map, indexed_model
 from happier.web.explorer import Explorer
 from happier.web.server import ExplorerServer
 
 pytestmark = pytest.mark.slow
 
-COUNT, PICTURES, CLASSES = 100_000, 1_000, 400
+COUNT, PICTURES, CLASSES, DIM = 100_000, 1_000, 400, 24
+LEVELS = ("kind", "group", "item")
 RESULT = ".results .card:not(.skeleton)"
+QUERY = "0/7.png"
+# How many pixels of the map have the colour of each branch.
+COLOURED_PIXELS = """() => {
+    const { map } = document.querySelector("canvas");
+    const { data } = map.context.getImageData(0, 0, map.canvas.width, map.canvas.height);
+    const colours = map.colours().groups.slice(0, map.colouring.groups.length);
+    const wanted = colours.map((one) => parseInt(one.slice(1), 16));
+    const counts = wanted.map(() => 0);
+    for (let at = 0; at < data.length; at += 4) {
+        const own = wanted.indexOf((data[at] << 16) | (data[at + 1] << 8) | data[at + 2]);
+        if (own >= 0) counts[own]++;
+    }
+    return counts;
+}"""
+CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+
+
+def vectors_in_clusters(item, generator, spread):
+    """Unit vectors around a random one of each class."""
+    vectors = generator.standard_normal((CLASSES, DIM))[item]
+    vectors += spread * generator.standard_normal((COUNT, DIM))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors.astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """An index of vectors in clusters; a hundred folders are links to one of a thousand pictures."""
+def catalogue(tmp_path_factory):
+    """A manifest and the class of each image; a hundred folders are links to one of a thousand pictures."""
     folder = tmp_path_factory.mktemp("large")
     generator = np.random.default_rng(0)
     (folder / "0").mkdir()
@@ -38,8 +67,6 @@ def large(tmp_path_factory):
     for link in range(1, COUNT // PICTURES):
         (folder / str(link)).symlink_to("0")
     item = generator.integers(0, CLASSES, COUNT)
-    vectors = generator.standard_normal((CLASSES, 24))[item] + 0.6 * generator.standard_normal((COUNT, 24))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     table = pd.DataFrame(
         {
             "path": [f"{number // PICTURES}/{number % PICTURES}.png" for number in range(COUNT)],
@@ -49,36 +76,258 @@ def large(tmp_path_factory):
             "item": [f"item {one}" for one in item],
         }
     )
-    manifest = Manifest(table, levels=("kind", "group", "item"), root=folder, name="many")
-    return Index.build(folder / "many.index", manifest, vectors.astype(np.float32), fingerprint="f" * 64)
+    with pytest.MonkeyPatch.context() as patch:
+        # Nothing here names images: to learn how sure a name is takes most of the time of a new index.
+        patch.setattr(change, "calibrate_items", lambda *_: None)
+        yield Manifest(table, levels=LEVELS, root=folder, name="many"), item
 
 
 @pytest.fixture(scope="module")
-def address(large):
+def large(catalogue):
+    """An index of vectors in clusters that keeps a model, so that it can be searched with new images."""
+    manifest, item = catalogue
+    torch.manual_seed(0)
+    encoder = Encoder("test_resnet", dim=DIM, transform="small", image_size=48, level_names=LEVELS)
+    vectors = vectors_in_clusters(item, np.random.default_rng(1), 0.6)
+    return build_index(encoder, manifest, manifest.root / "many.index", vectors=vectors)
+
+
+@pytest.fixture(scope="module")
+def explorer(large):
     with pytest.MonkeyPatch.context() as patch:
         # A smaller sample: this module is about the page, and the machine is shared.
         patch.setattr(catalogue_map, "LANDMARKS", 300)
         patch.setattr(indexed_model, "analyse", functools.partial(analysis.analyse, max_pairs=10_000_000))
-        with ExplorerServer(Explorer(large)).running() as server:
-            yield server.address
+        yield Explorer(large)
 
 
-def test_search_and_scroll_to_the_end_of_the_ranking(page, address, large):
-    page.goto(f"{address}/?id=0/7.png&k=100")
-    page.wait_for_selector(RESULT)
-    expected = [hit.id for hit in large.search_id("0/7.png", k=300)]
-    assert "H-AP" in page.locator(".metrics").inner_text()
-    page.mouse.move(600, 500)
-    for shown in (200, 300):
-        page.mouse.wheel(0, 20_000)
-        page.wait_for_function(
-            "([what, n]) => document.querySelectorAll(what).length >= n", arg=[RESULT, shown]
+@pytest.fixture(scope="module")
+def address(explorer):
+    with ExplorerServer(explorer).running() as server:
+        yield server.address
+
+
+@pytest.fixture(scope="module")
+def four(catalogue, large):
+    """A server of four models of the same images, from the first to one that learnt little."""
+    manifest, item = catalogue
+    generator = np.random.default_rng(2)
+    others = [
+        Index.build(
+            manifest.root / f"{name}.index",
+            manifest,
+            vectors_in_clusters(item, generator, spread),
+            fingerprint=name * 64,
         )
-    ids = page.eval_on_selector_all(RESULT, "cards => cards.map((one) => one.dataset.id)")
-    assert ids[:300] == expected
-    page.wait_for_function(
-        "() => [...document.querySelectorAll('main img')].filter((one) => one.naturalWidth).length > 20"
-    )
+        for name, spread in (("b", 0.4), ("c", 0.9), ("d", 3.0))
+    ]
+    with ExplorerServer(Explorer(large, others)).running() as server:
+        yield server.address, [large, *others]
+
+
+@pytest.fixture(params=[360, 768, 1440])
+def screen(page, request):
+    """The page of a phone, a tablet and a desktop."""
+    page.set_viewport_size({"width": request.param, "height": 800})
+    return page
+
+
+def check_both_themes(page):
+    """Nothing scrolls sideways, and every text stands out from its ground, in light and in dark."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        assert page.evaluate(CONTRAST) == []
+
+
+def ids_of(page, where=RESULT):
+    return page.eval_on_selector_all(where, "cards => cards.map((one) => one.dataset.id)")
+
+
+def wait_for_count(page, what, count):
+    page.wait_for_function("([what, n]) => document.querySelectorAll(what).length === n", arg=[what, count])
+
+
+def scroll_until(page, count):
+    page.mouse.move(200, 500)
+    while len(ids_of(page)) < count:
+        shown = len(ids_of(page))
+        page.mouse.wheel(0, 30_000)
+        page.wait_for_function(
+            "([what, n]) => document.querySelectorAll(what).length > n", arg=[RESULT, shown]
+        )
+
+
+def copied(page):
+    """What the page put on the clipboard, as rows."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy as CSV").click()
+    page.get_by_text("CSV copied").wait_for()
+    text = page.evaluate("navigator.clipboard.readText()")
+    return list(csv.DictReader(io.StringIO(text.replace("\r\n", "\n"))))
+
+
+def exact_scores(index, vector, used=()):
+    """Cosine of every image with a vector, in double precision; images of the query come last."""
+    vector = np.asarray(vector, dtype=np.float64)
+    scores = np.asarray(index.vectors, dtype=np.float64) @ (vector / np.linalg.norm(vector))
+    scores[[index.row(one) for one in used]] = -2
+    return scores
+
+
+def check_ranking(index, ids, scores):
+    """The images are the best ones, best first; rounding may make neighbours change places."""
+    assert len(set(ids)) == len(ids) > 0
+    best = np.sort(scores)[::-1][: len(ids)]
+    np.testing.assert_allclose(scores[[index.row(one) for one in ids]], best, rtol=0, atol=1e-6)
+
+
+def shared_levels(index, query, rows):
+    """How many levels of the tree an image shares with each of some rows."""
+    return np.cumprod(index.labels[rows] == index.labels[index.row(query)], axis=1).sum(axis=1)
+
+
+def exact_h_ap(index, query, scores):
+    """H-AP of a whole ranking in percent, by its definition with running counts of the levels."""
+    ranked = np.argsort(-scores)[: int((scores > -2).sum())]
+    levels = shared_levels(index, query, ranked)
+    counts = np.bincount(levels, minlength=4)
+    relevance = np.arange(4) / 3 / counts
+    before = np.cumsum(levels[:, None] == np.arange(4), axis=0)
+    hrank = (before * np.minimum(relevance, relevance[levels][:, None])).sum(axis=1)
+    precision = (hrank / np.arange(1, len(ranked) + 1))[levels > 0].sum()
+    return 100 * precision / (relevance * counts).sum()
+
+
+def check_csv(index, rows, ids, scores, query=None):
+    """Ranks, ids, classes and scores, as the index has them; levels shared with an image of the index."""
+    table = index.items.table
+    at = [index.row(one) for one in ids]
+    assert [row["id"] for row in rows] == ids
+    assert [row["rank"] for row in rows] == [str(rank) for rank in range(1, len(ids) + 1)]
+    for level in LEVELS:
+        assert [row[level] for row in rows] == table[level].iloc[at].tolist()
+    np.testing.assert_allclose([float(row["score"]) for row in rows], scores[at], rtol=0, atol=1e-5)
+    levels = [""] * len(ids) if query is None else map(str, shared_levels(index, query, at).tolist())
+    assert [row["shared_levels"] for row in rows] == list(levels)
+
+
+def test_several_new_images_at_once(screen, address, explorer, large):
+    """A list for each; then one together, whose query is their mean."""
+    page = screen
+    page.goto(address)
+    page.wait_for_selector(".dropzone")
+    files = [
+        {"name": f"mine-{at}.png", "mimeType": "image/png", "buffer": as_bytes(shape)}
+        for at, shape in enumerate(
+            draw(colour, "circle", np.random.default_rng(7))
+            for colour in [(214, 48, 49), (41, 98, 255), (39, 160, 80)]
+        )
+    ]
+    page.set_input_files("#file", files)
+    page.wait_for_function("() => document.querySelectorAll('.each:not([aria-busy])').length === 3")
+    keys = re.findall(r"upload=(\w+)", page.url)
+    vectors = [explorer.uploads.get(key).vector(large.head.fingerprint) for key in keys]
+    rows = copied(page)
+    for at, vector in enumerate(vectors):
+        ids = ids_of(page, f".each:nth-of-type({at + 1}) .card")
+        assert len(ids) == 24
+        scores = exact_scores(large, vector)
+        check_ranking(large, ids, scores)
+        check_csv(large, rows[24 * at : 24 * at + 24], ids, scores)
+        assert {row["query"] for row in rows[24 * at : 24 * at + 24]} == {f"mine-{at}.png"}
+    check_both_themes(page)
+    page.get_by_role("button", name="Together").click()
+    wait_for_count(page, RESULT, 24)
+    check_ranking(large, ids_of(page), exact_scores(large, np.mean(vectors, axis=0, dtype=np.float64)))
+    check_both_themes(page)
+
+
+def test_more_and_less_like_this(screen, address, large):
+    """Rocchio's query, by a click and by a key, and what it changes in H-AP over all images."""
+    page = screen
+    page.goto(f"{address}/?id={QUERY}")
+    wait_for_count(page, RESULT, 24)
+    unwanted = ids_of(page)[5]
+    card = page.locator(f'.card[data-id="{unwanted}"]')
+    card.hover()
+    card.locator(".vote.less").click()
+    wait_for_count(page, ".query-images .unwanted", 1)
+    page.wait_for_selector(RESULT)
+    wanted = ids_of(page)[3]
+    page.locator(f'.card[data-id="{wanted}"] a.frame').focus()
+    page.keyboard.press("+")
+    wait_for_count(page, ".query-images .wanted", 2)
+    page.wait_for_selector(RESULT)
+    vector = {one: np.asarray(large.vector(large.row(one)), np.float64) for one in (QUERY, wanted, unwanted)}
+    used = list(vector)
+    combined = exact_scores(large, (vector[QUERY] + vector[wanted]) / 2 - vector[unwanted] / 4, used)
+    check_ranking(large, ids_of(page), combined)
+    alone = exact_scores(large, vector[QUERY], used)
+    before, after = (exact_h_ap(large, QUERY, scores) for scores in (alone, combined))
+    said = page.locator(".effect").inner_text().replace("\N{MINUS SIGN}", "-")
+    found = re.fullmatch(r"H-AP (\S+) % → (\S+) % \((\S+)\)", said)
+    assert [float(one) for one in found.groups()] == pytest.approx([before, after, after - before], abs=0.051)
+    assert abs(after - before) > 0.1, "the example changes something that can be seen"
+    check_both_themes(page)
+
+
+def test_four_models_side_by_side(screen, four):
+    """Each column is the exact ranking of its own vectors, and the table has its H-AP over all images."""
+    page, (base, indexes) = screen, four
+    page.goto(f"{base}/?id={QUERY}&k=12")
+    wait_for_count(page, ".column .card:not(.skeleton)", 48)
+    rows = copied(page)
+    # A phone's table has a column for each model: what it shows is read from the elements all the same.
+    shown = page.locator(".metrics tbody tr td:nth-of-type(1)").all_inner_texts()
+    lists = [ids_of(page, f".column:nth-of-type({at}) .card") for at in (1, 2, 3, 4)]
+    for at, index in enumerate(indexes):
+        scores = exact_scores(index, index.vector(index.row(QUERY)), [QUERY])
+        check_ranking(index, lists[at], scores)
+        check_csv(index, rows[12 * at : 12 * at + 12], lists[at], scores, QUERY)
+        assert {row["model"] for row in rows[12 * at : 12 * at + 12]} == {("many", "b", "c", "d")[at]}
+        assert float(shown[at].removesuffix(" %")) == pytest.approx(
+            exact_h_ap(index, QUERY, scores), abs=0.051
+        )
+        others = {one for other, ids in enumerate(lists) if other != at for one in ids}
+        only = ids_of(page, f".column:nth-of-type({at + 1}) .card:has(.note.only)")
+        assert only == [one for one in lists[at] if one not in others]
+    check_both_themes(page)
+
+
+def test_a_long_ranking_keeps_its_place_and_can_be_taken_away(screen, address, large):
+    """Scrolled to 300 results: back, CSV, the printed address, and what that address shows."""
+    page = screen
+    page.goto(f"{address}/?id={QUERY}&k=100")
+    page.wait_for_selector(RESULT)
+    assert "H-AP" in page.locator(".metrics").inner_text()
+    scroll_until(page, 300)
+    ids = ids_of(page)
+    scores = exact_scores(large, large.vector(large.row(QUERY)), [QUERY])
+    check_ranking(large, ids, scores)
+    check_both_themes(page)
+    check_csv(large, copied(page), ids, scores, QUERY)
+    where = page.evaluate("() => { scrollTo(0, document.body.scrollHeight / 2); return scrollY; }")
+    page.wait_for_function("(y) => Math.abs((history.state?.scroll ?? -1) - y) < 2", arg=where)
+    # Not by the mouse: it would scroll the card into view first.
+    page.locator(f'.card[data-id="{ids[150]}"] a.frame').evaluate("one => one.click()")
+    page.wait_for_url(lambda url: "shown" not in url)
+    page.wait_for_function("() => scrollY === 0")
+    page.go_back()
+    page.wait_for_function("(y) => Math.abs(scrollY - y) < 2", arg=where)
+    assert ids_of(page) == ids
+    page.evaluate("() => { window.print = () => dispatchEvent(new Event('beforeprint')); }")
+    page.get_by_role("button", name="Print").click()
+    page.wait_for_function("() => document.querySelector('#printed').textContent")
+    assert page.evaluate("[...document.querySelectorAll('main img')].every((one) => one.naturalWidth)")
+    page.emulate_media(media="print")
+    printed = page.locator("#printed").inner_text()
+    assert not page.locator(".bar").is_visible()
+    page.emulate_media(media="screen")
+    page.goto("about:blank")
+    page.goto(printed)
+    wait_for_count(page, RESULT, len(ids))
+    assert ids_of(page) == ids
 
 
 def test_a_long_branch_keeps_its_place(page, address):
@@ -90,14 +339,16 @@ def test_a_long_branch_keeps_its_place(page, address):
     page.wait_for_function("(y) => Math.abs(scrollY - y) < 2", arg=where)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1440, "dark")])
-def test_the_map_of_100_000_images(page, address, width, scheme):
-    page.set_viewport_size({"width": width, "height": 800})
-    page.emulate_media(color_scheme=scheme)
+def test_the_map_of_100_000_images(screen, address):
+    page = screen
     page.goto(f"{address}/?view=map")
     page.wait_for_selector(".map-legend")
     page.wait_for_function("() => document.querySelector('canvas').map?.visible?.length === 100000")
     assert page.get_by_role("list", name="Branches").get_by_role("link").count() == 5
+    # Five branches of a size, mixed: none hides the others.
+    pixels = page.evaluate(COLOURED_PIXELS)
+    assert len(pixels) == 5
+    assert max(pixels) < 2 * min(pixels)
     canvas = page.locator("canvas")
     canvas.focus()
     # Zoom on one image until its picture and those around it are shown.
@@ -114,3 +365,4 @@ def test_the_map_of_100_000_images(page, address, width, scheme):
     title = page.locator(".map-list h2").inner_text()
     assert re.sub(r"\D", "", title) == str(seen)
     assert 0 < seen < 5_000
+    check_both_themes(page)

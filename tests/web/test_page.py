@@ -162,6 +162,7 @@ def test_a_bad_upload_is_explained_and_recovered_from(page, single):
 
 def test_the_tree_filters_and_the_filter_can_be_dropped(page, single):
     open_search(page, single)
+    assert page.locator(".legend small").count() == 4, "how many images of the index share what"
     page.get_by_role("treeitem", name="cold, 30 images").click()
     page.wait_for_url(re.compile("within=cold"))
     page.wait_for_function(
@@ -171,6 +172,7 @@ def test_the_tree_filters_and_the_filter_can_be_dropped(page, single):
     page.get_by_role("treeitem", name="blue, 15 images").click()
     page.wait_for_url(re.compile("within=cold%2Fblue"))
     wait_for_count(page, 15)
+    assert page.locator(".legend small").count() == 0, "they are not those of the branch"
     page.go_back()
     wait_for_count(page, 24)
     page.keyboard.press("Escape") if page.evaluate(

@@ -225,13 +225,13 @@ def draw_data(
     from happier.data.manifest import Manifest
 
     if html is not None:
+        refuse_to_replace(html, manifest)
         with needs_extra("report"):
             from happier.report.taxonomy_page import write_taxonomy_page
     table = Manifest.read(manifest)
     drawn = draw_tree(ClassTree(table), within=within, depth=depth, most=most)
     _wide_console().print(drawn)
     if html is not None:
-        refuse_to_replace(html, manifest)
         typer.echo(f"wrote {write_taxonomy_page(table, html, name=table.name or manifest.stem)}")
 
 

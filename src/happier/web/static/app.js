@@ -82,6 +82,8 @@ for (const dialog of document.querySelectorAll("dialog")) {
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 }
 
+const listed = (names) => `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+
 async function start() {
   main.replaceChildren(el("p", { class: "hint" }, "Opening the catalogue …"));
   try {
@@ -90,7 +92,7 @@ async function start() {
     main.replaceChildren(failure(error));
     return;
   }
-  byId("catalogue").textContent = info.sides.length > 1 ? `${info.title}: ${info.sides.map((side) => side.name).join(" and ")}` : info.title;
+  byId("catalogue").textContent = info.sides.length > 1 ? `${info.title}: ${listed(info.sides.map((side) => side.name))}` : info.title;
   places.watch(show);
   takeImages(info, main, { stop: () => running.abort(), back: () => show() });
   listenToKeys(main, { openSide, closeSide });

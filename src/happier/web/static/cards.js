@@ -96,7 +96,7 @@ export function metrics(rows, levels) {
   }
   return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": said }, el("table", { class: "metrics" },
     el("thead", {}, el("tr", {}, el("td"), columns.map(([name, hint]) => el("th", { scope: "col", title: hint }, name)))),
-    el("tbody", {}, rows.map(({ name, at, values }) => el("tr", {}, el("th", { scope: "row", class: `who model-${at}` }, name),
+    el("tbody", {}, rows.map(({ name, at, values }) => el("tr", {}, el("th", { scope: "row", class: `who model-${at}`, title: name }, name),
       columns.map(([, , text]) => el("td", {}, text(values))))))));
 }
 

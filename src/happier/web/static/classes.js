@@ -10,6 +10,10 @@ import { go, link } from "./place.js";
 import { actions } from "./share.js";
 
 const PAGE = 36;
+const FULL_BAR = 0.1; // a bar that is full should not stand for a thousandth
+
+// In a large catalogue a share may be far below what one decimal shows; it is not nothing.
+const smallPercent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : percent(share));
 
 export async function showClass(main, place, { info, signal }) {
   const side = info.sides.some((one) => one.side === place.side) ? place.side : "a";
@@ -49,7 +53,7 @@ export async function showClass(main, place, { info, signal }) {
       info.sides.length > 1 ? choice("Model", info.sides.map((one) => [one.side, one.name]), side, (name) => go(link({ ...place, side: name }))) : null,
       el("p", { class: "links" },
         node.level ? el("a", { href: link({ within: node.path }), "data-link": true }, "its images") : null,
-        el("a", { href: link({ view: "mistakes", within: node.path, side: place.side }), "data-link": true }, "its worst mistakes")));
+        el("a", { href: link({ view: "mistakes", within: node.path, side: place.side }), "data-link": true }, node.level ? "its worst mistakes" : "the worst mistakes")));
     fill(confused, node.level ? [
       el("h2", {}, "Taken for"),
       el("p", { class: "hint" }, `Other classes of the level “${level}” among the first ten results of its images, and their share.`),
@@ -57,7 +61,7 @@ export async function showClass(main, place, { info, signal }) {
         : confusions.length ? el("ul", { class: "bars" }, confusions.map((one) =>
           el("li", { colour: colourOf(one.level) },
             el("a", { href: link({ view: "class", path: one.path, side: place.side }), "data-link": true }, one.names.at(-1) ?? "unknown"),
-            dots(one.level, info.levels.length), el("span", { class: "meter", share: one.share / confusions[0].share, "aria-hidden": "true" }), el("span", { class: "n" }, percent(one.share)))))
+            dots(one.level, info.levels.length), el("span", { class: "meter", share: one.share / Math.max(FULL_BAR, confusions[0].share), "aria-hidden": "true" }), el("span", { class: "n" }, smallPercent(one.share)))))
           : el("p", { class: "hint" }, "Nothing else turns up among the first ten results of its images."),
     ] : null);
     fill(below, node.children.length ? [

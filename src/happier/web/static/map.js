@@ -19,7 +19,7 @@ const PAGE = 48;
 export async function showMap(main, place, { info, signal }) {
   const side = info.sides.some((one) => one.side === place.side) ? place.side : "a";
   const box = el("div", { "aria-busy": "true" }, el("p", { class: "hint wait" }, "The map is being laid out; this takes a moment the first time."));
-  main.replaceChildren(el("h1", {}, "Map"), el("p", { class: "lead" }, "Alike images are near each other, as the model sees them. Click one to look at it; scroll to zoom in."), box);
+  main.replaceChildren(el("h1", {}, "Map"), el("p", { class: "lead" }, `Alike images are near each other, as the model sees them. ${matchMedia("(hover: none)").matches ? "Tap one to look at it; spread two fingers to zoom in." : "Click one to look at it; scroll to zoom in."}`), box);
   let answer;
   for (;;) {
     answer = await api.map({ side }, signal);

@@ -3,6 +3,7 @@
 const MARGIN = 0.06;
 const MOST_PICTURES = 90;
 const NEAREST = 400; // times as large as the whole
+const LAYERS = 16;
 
 export class MapCanvas {
   constructor(canvas, points, { colours, pictureOf }) {
@@ -79,25 +80,30 @@ export class MapCanvas {
   }
 
   get showsPictures() { return this.visible.length <= MOST_PICTURES || this.camera.zoom >= NEAREST; }
-  get radius() { return Math.min(6, Math.max(1.1, 55 / Math.sqrt(this.points.count) * Math.sqrt(this.camera.zoom))); }
+  get radius() {
+    // Very many on a small screen are smaller, or they would be one surface.
+    const least = Math.min(1.1, Math.max(0.6, 0.42 * Math.sqrt((this.width * this.height) / this.points.count)));
+    return Math.min(6, Math.max(least, 55 / Math.sqrt(this.points.count) * Math.sqrt(this.camera.zoom)));
+  }
 
-  // One colour after the other: setting the colour is what takes time. Those outside the branch come first.
+  // One colour after the other, since setting the colour is what takes time; but in several layers: in one, the branch that is
+  // drawn last would hide the others where they lie close together. Those outside the branch come first.
   paintPoints() {
     const { context, ratio, points } = this;
     const { group } = this.colouring, palette = this.colours();
     const size = this.radius * ratio, scale = this.scale * ratio;
     const left = this.canvas.width / 2 - this.camera.x * scale, top = this.canvas.height / 2 - this.camera.y * scale;
-    const byColour = new Map();
-    for (const row of this.visible) {
-      const at = group[row] < 0 ? -1 : Math.min(group[row], palette.groups.length);
-      if (!byColour.has(at)) byColour.set(at, []);
-      byColour.get(at).push(row);
-    }
+    const colours = palette.groups.length + 1, parts = new Map();
+    this.visible.forEach((row, place) => {
+      const at = group[row] < 0 ? -1 : (place % LAYERS) * colours + Math.min(group[row], palette.groups.length);
+      if (!parts.has(at)) parts.set(at, []);
+      parts.get(at).push(row);
+    });
     const round = this.visible.length < 4000;
-    for (const at of [...byColour.keys()].sort((a, b) => a - b)) {
-      context.fillStyle = at < 0 ? palette.outside : palette.groups[at] ?? palette.other;
+    for (const at of [...parts.keys()].sort((a, b) => a - b)) {
+      context.fillStyle = at < 0 ? palette.outside : palette.groups[at % colours] ?? palette.other;
       if (round) context.beginPath();
-      for (const row of byColour.get(at)) {
+      for (const row of parts.get(at)) {
         const x = points.x(row) * scale + left, y = points.y(row) * scale + top;
         if (round) { context.moveTo(x + size, y); context.arc(x, y, size, 0, 7); } else context.fillRect(x - size, y - size, 2 * size, 2 * size);
       }

@@ -48,7 +48,7 @@ export async function showSearch(main, place, { info, signal }) {
   }
   if (name) queryBox.after(name.box);
   const body = el("div", {});
-  results.replaceChildren(explained(first, worked, info), body);
+  results.replaceChildren(explained(first, worked, place, info), body);
   const draw = (hit, note) => card(hit, { levels: info.levels, place, note, votes: votes(hit, place) });
   let listed = () => first.hits;
   if (info.sides.length > 1) {
@@ -71,9 +71,10 @@ export async function showSearch(main, place, { info, signal }) {
 
 const page = (answer) => ({ items: answer.hits, total: Math.min(MOST, answer.total) });
 
-function explained(first, worked, info) {
+function explained(first, worked, place, info) {
   const known = first.hits.some((hit) => hit.level !== null);
-  const counts = worked.find((answer) => answer?.metrics)?.metrics.counts ?? null;
+  // They are of the whole index: beside the results of a branch they would promise what is not there.
+  const counts = place.within ? null : worked.find((answer) => answer?.metrics)?.metrics.counts ?? null;
   if (known) return legend(info.levels, counts);
   return el("p", { class: "hint" }, first.query.upload
     ? "Say its class, and the frames show what each result shares with it."
