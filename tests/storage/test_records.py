@@ -128,17 +128,17 @@ def test_descriptors_are_given_back(tmp_path):
             with pytest.raises(CheckpointError):
                 read_json(path)
     assert not open_files_below(tmp_path)
-    with open(tmp_path / "x"):
+    with (tmp_path / "x").open():
         assert open_files_below(tmp_path) == [tmp_path / "x"]
 
 
 def open_files_below(folder):
     """Files of a folder that this process has open; other threads may open and close theirs meanwhile."""
     targets = []
-    for number in os.listdir("/proc/self/fd"):
+    for one in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):
-            targets.append(os.readlink(f"/proc/self/fd/{number}"))
-    return [Path(target) for target in targets if Path(target).is_relative_to(folder)]
+            targets.append(one.readlink())
+    return [target for target in targets if target.is_relative_to(folder)]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
