@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +98,10 @@ def measure_warm_start(set_name: str, runs: Path, *, seeds: Sequence[int]) -> No
 
 
 def _measure(run: WarmStart, manifest: Path, head: Path) -> RunResult:
+    if run.way in (FROZEN, BOTH):
+        # Its weights are not kept with its figures: a clone has the latter alone.
+        head_run = replace(run, way=HEAD)
+        train_run([*_COMMON, *head_run.settings(head)], head, manifest, seed=run.seed)
     directory, started = head.with_name(f"{run.way},seed={run.seed}"), time.process_time()
     if run.way == FROZEN:
         test = Manifest.read(manifest).select("test")
