@@ -1,17 +1,17 @@
-r"""The classmate that is missing where an image is left out of its own index.
+"""The classmate that is missing where an image is left out of its own index.
 
 An image that is left out finds one image of its class less than a query of that class would: with two or
 three images of a class that makes much of a difference. So the place is filled by a classmate that might have
-been. The similarity :math:`s_{xm}` of image x and its classmate m is taken as
+been. The similarity s_xm of image x and its classmate m is taken as
 
-.. math:: s_{xm} = \mu + a_x + e_{xm}, \qquad a_x \sim N(0, \beta), \quad e_{xm} \sim N(0, \omega)
+    s_xm = mu + a_x + e_xm,  a_x ~ N(0, beta),  e_xm ~ N(0, omega)
 
-which is the one-way random-effects model; another classmate of x, given the mean :math:`\bar s_x` of the k
-that there are, is drawn from
+which is the one-way random-effects model; another classmate of x, given the mean s_x of the k that there are,
+is drawn from
 
-.. math:: N(\mu + r (\bar s_x - \mu), \; \beta (1 - r) + \omega), \qquad r = \beta / (\beta + \omega / k)
+    N(mu + r (s_x - mu), beta (1 - r) + omega),  r = beta / (beta + omega / k)
 
-An image without classmates gets one from :math:`N(\mu, \beta + \omega)`.
+An image without classmates gets one from N(mu, beta + omega).
 
 Searle, Casella, McCulloch, Variance Components, 1992, chapters 3 and 7.
 """
