@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import re
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pandas as pd
 import pytest
 import torch
 from catalogue import COLOURS, as_bytes, draw
+from result_list import RESULT, copied, ids_of, scroll_until
 
 from happier.data import Manifest
 from happier.encoder import Encoder
@@ -25,7 +24,6 @@ pytestmark = pytest.mark.slow
 
 COUNT, PICTURES, CLASSES, DIM = 100_000, 1_000, 400, 24
 LEVELS = ("kind", "group", "item")
-RESULT = ".results .card:not(.skeleton)"
 QUERY = "0/7.png"
 # How many pixels of the map have the colour of each branch.
 COLOURED_PIXELS = """() => {
@@ -140,31 +138,8 @@ def check_both_themes(page):
         assert page.evaluate(CONTRAST) == []
 
 
-def ids_of(page, where=RESULT):
-    return page.eval_on_selector_all(where, "cards => cards.map((one) => one.dataset.id)")
-
-
 def wait_for_count(page, what, count):
     page.wait_for_function("([what, n]) => document.querySelectorAll(what).length === n", arg=[what, count])
-
-
-def scroll_until(page, count):
-    page.mouse.move(200, 500)
-    while len(ids_of(page)) < count:
-        shown = len(ids_of(page))
-        page.mouse.wheel(0, 30_000)
-        page.wait_for_function(
-            "([what, n]) => document.querySelectorAll(what).length > n", arg=[RESULT, shown]
-        )
-
-
-def copied(page):
-    """What the page put on the clipboard, as rows."""
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy as CSV").click()
-    page.get_by_text("CSV copied").wait_for()
-    text = page.evaluate("navigator.clipboard.readText()")
-    return list(csv.DictReader(io.StringIO(text.replace("\r\n", "\n"))))
 
 
 def exact_scores(index, vector, used=()):

@@ -9,12 +9,12 @@ import re
 import numpy as np
 import pytest
 from catalogue import as_bytes, draw
+from result_list import RESULT, copied, ids_of, scroll_until
 
 from happier.web.server import ExplorerServer
 
 pytestmark = pytest.mark.slow
 
-RESULT = ".results .card:not(.skeleton)"
 QUERY, OTHER = "images/red-circle-0.png", "images/red-circle-3.png"
 # A phone, a tablet and a desktop, in both themes.
 SCREENS = [(360, "dark"), (768, "light"), (1440, "dark")]
@@ -32,19 +32,6 @@ def screen(page, request):
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
     return page
-
-
-def ids_of(page, where=RESULT):
-    return page.eval_on_selector_all(where, "cards => cards.map((one) => one.dataset.id)")
-
-
-def copied(page):
-    """What the page put on the clipboard, as rows."""
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy as CSV").click()
-    page.get_by_text("CSV copied").wait_for()
-    text = page.evaluate("navigator.clipboard.readText()")
-    return list(csv.DictReader(io.StringIO(text.replace("\r\n", "\n"))))
 
 
 def test_several_images_have_a_list_each_or_one_together(screen, single):
@@ -119,13 +106,7 @@ def test_a_list_grows_and_its_place_is_kept(screen, single):
     page.goto(f"{single}/?id={QUERY}&k=12")
     page.wait_for_selector(RESULT)
     assert len(ids_of(page)) == 12
-    page.mouse.move(200, 400)
-    while len(ids_of(page)) < 60:
-        shown = len(ids_of(page))
-        page.mouse.wheel(0, 4000)
-        page.wait_for_function(
-            "([what, n]) => document.querySelectorAll(what).length > n", arg=[RESULT, shown]
-        )
+    scroll_until(page, 60)
     assert len(set(ids_of(page))) == 60
     page.locator(".list-end").wait_for(state="hidden")
     assert "shown=60" in page.url
