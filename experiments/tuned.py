@@ -1,6 +1,6 @@
 """Every method tuned with the same effort, then run with several seeds: heads on features, whole networks.
 
-Of every method the same number of configurations is drawn at random (the first is the defaults), trained on
+Of every method the same number of configurations is drawn at random (the first is given), trained on
 four fifths of the training classes, and evaluated on the other fifth. The best by H-AP is trained on all of
 them with several seeds, and evaluated on the test classes. ``protocols.yaml`` has the two protocols: their
 sets, methods and what is drawn; ``results/PROTOCOL-SET.parquet`` one row for each run.
@@ -164,20 +164,20 @@ def _configurations(
 ) -> list[tuple[str, ...]]:
     ranges = {**protocol["space"], **entry["space"], **(protocol["proxies"] if entry.get("proxies") else {})}
     first = (*protocol["base"], *protocol["sets"][set_name].get("base", ()), f"loss={entry['loss']}")
-    drawn = draw(ranges, protocol["configurations"], seed=crc32(name.encode()))
-    return [(*first, *values) for values in drawn]
+    drawn = draw(ranges, protocol["configurations"] - 1, seed=crc32(name.encode()))
+    return [(*first, *values) for values in (tuple(protocol.get("first", ())), *drawn)]
 
 
 def draw(ranges: Mapping[str, Sequence[float]], number: int, *, seed: int) -> list[tuple[str, ...]]:
-    """Configurations at random, after the one that sets nothing.
+    """Configurations at random.
 
     Args:
         ranges: two numbers for the ends of a range, log-uniform, more for choices.
         number: of configurations.
         seed: of the choice.
 
-    >>> draw({"lr": [1e-3, 1e-1], "dropout": [0, 0.3, 0.5]}, 3, seed=0)
-    [(), ('lr=0.0188', 'dropout=0.3'), ('lr=0.0012', 'dropout=0')]
+    >>> draw({"lr": [1e-3, 1e-1], "dropout": [0, 0.3, 0.5]}, 2, seed=0)
+    [('lr=0.0188', 'dropout=0.3'), ('lr=0.00121', 'dropout=0')]
     """
     generator = np.random.default_rng(seed)
 
@@ -187,8 +187,7 @@ def draw(ranges: Mapping[str, Sequence[float]], number: int, *, seed: int) -> li
             return float(generator.choice(ends))
         return float(np.exp(generator.uniform(*np.log(ends))))
 
-    drawn = [tuple(f"{key}={value(ends):.3g}" for key, ends in ranges.items()) for _ in range(number - 1)]
-    return [(), *drawn]
+    return [tuple(f"{key}={value(ends):.3g}" for key, ends in ranges.items()) for _ in range(number)]
 
 
 def run_protocol(

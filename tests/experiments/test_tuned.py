@@ -143,9 +143,8 @@ def test_an_unknown_set_protocol_or_method_is_named(tmp_path):
 def test_draws():
     ranges = {"a": [1e-3, 1e-1], "b": [0, 0.3, 0.5]}
     drawn = tuned.draw(ranges, 200, seed=1)
-    assert drawn[0] == ()
     assert drawn == tuned.draw(ranges, 200, seed=1)
-    values = [dict(text.split("=") for text in one) for one in drawn[1:]]
+    values = [dict(text.split("=") for text in one) for one in drawn]
     logs = np.log10([float(one["a"]) for one in values])
     assert -3 <= logs.min() < -2.9 < -1.1 < logs.max() <= -1
     assert abs(logs.mean() + 2) < 0.15
