@@ -1,4 +1,4 @@
-"""``python -m experiments run STUDY ...``: see experiments/README.md."""
+"""``python -m experiments tuned features --set emoji`` and so on: see experiments/README.md."""
 
 from __future__ import annotations
 
@@ -22,22 +22,6 @@ def experiments() -> None:
 
 
 @app.command()
-def run(
-    studies: Annotated[list[str], typer.Argument(help="Names of the files in experiments/studies.")],
-    workers: Workers = 2,
-    runs: Runs = RUNS,
-    methods: Annotated[list[str] | None, typer.Option("--method", help="Only these methods.")] = None,
-    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Only these seeds.")] = None,
-) -> None:
-    """Run the missing runs of the studies, in order; it can be stopped at any time and run again."""
-    from experiments.running import run_jobs
-    from experiments.study import read_study
-
-    asked = [read_study(name).only(methods=methods, seeds=seeds) for name in studies]
-    run_jobs(list(dict.fromkeys(job for study in asked for job in study.jobs)), workers=workers, runs=runs)
-
-
-@app.command()
 def tuned(
     protocol: Annotated[str, typer.Argument(help="features or fine-tuning.")],
     sets: Annotated[list[str], typer.Option("--set", help="Sets of protocols.yaml, one after another.")],
@@ -53,15 +37,17 @@ def tuned(
 
 
 @app.command()
-def candidates(
+def changes(
+    studies: Annotated[
+        list[str] | None, typer.Argument(help="Studies of changes.yaml. [default: all]")
+    ] = None,
     workers: Workers = 2,
     runs: Runs = RUNS,
-    seeds: Annotated[list[int] | None, typer.Option("--seed", help="Seeds. [default: 0, 1, 2]")] = None,
 ) -> None:
-    """Change one thing of HAPPIER at a time, and see whether held-out classes gain."""
-    from experiments.candidates import SEEDS, measure_candidates
+    """Change one thing of HAPPIER at a time: ablations, alpha, lambda, and what might beat it."""
+    from experiments.changes import change_names, run_changes
 
-    measure_candidates(seeds=seeds or SEEDS, workers=workers, runs=runs)
+    run_changes(studies or change_names(), workers=workers, runs=runs)
 
 
 @app.command("warm-start")
@@ -94,25 +80,21 @@ def tables(
 @app.command()
 def figures(
     folder: Annotated[Path, typer.Option(help="Where the figures go.")] = Path("docs/images/results"),
-    workers: Workers = 2,
     runs: Runs = RUNS,
 ) -> None:
-    """Draw the figures; trains missing runs that the maps need."""
+    """Draw the figures; trains the runs that the maps need."""
     from experiments.figures import write_figures
 
-    for path in write_figures(folder, runs, workers=workers):
+    for path in write_figures(folder, runs):
         print(path)
 
 
 @app.command()
-def gradients(
-    workers: Workers = 2,
-    runs: Runs = RUNS,
-) -> None:
+def gradients(runs: Runs = RUNS) -> None:
     """Measure which pairs of a batch each surrogate moves."""
     from experiments.gradients import measure_gradients
 
-    print(measure_gradients(runs, workers=workers))
+    print(measure_gradients(runs))
 
 
 @app.command()
@@ -169,20 +151,6 @@ def identify(
 
     for name in sets:
         print(identification_report(name, seeds or SEEDS), flush=True)
-
-
-@app.command()
-def rates(
-    studies: Annotated[
-        list[str], typer.Argument(help="Studies that swept learning rates; the last one counts.")
-    ],
-) -> None:
-    """Write the best learning rates of each family of losses into rates.yaml."""
-    from experiments.study import choose_rates
-
-    for data, chosen in choose_rates(studies).items():
-        for family, overrides in chosen.items():
-            print(f"{data} {family}: {' '.join(overrides)}")
 
 
 @app.command()

@@ -12,59 +12,62 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from experiments.running import run_directories
-from experiments.study import first_jobs
-from experiments.tables import Figures, partial_figures, read_figures
+from experiments.changes import read_changes
+from experiments.tables import Figures, change_figures, partial_figures, tuned_figures
+from experiments.tuned import FEATURES, TunedRun, find_method, read_methods, train_tuned
 from happier.report.class_map import class_means, tsne, turned_towards
 from happier.report.class_map_colours import COARSE_COLOURS
 from happier.report.figures import STYLE
 from happier.runs import read_run
 
-MAIN = {"emoji": "emoji_main", "Wesnoth": "wesnoth_main"}
+MAIN = {"emoji": "emoji", "Wesnoth": "wesnoth", "glyphs": "glyphs"}
 # What a loss uses of the hierarchy, and its colour.
 FINE = ("triplet", "nsm", "proxy_nca", "smooth_ap", "roadmap")
 KINDS = {"fine level only": "#8d99a8", "all levels": "#2f6fb5", "HAPPIER": "#d4572a"}
-# The sweeps: name of the file and of what is swept, and the study.
-SWEEPS = (("alpha", "emoji_alpha"), ("lambda", "emoji_lambda"))
-MAPS = (
-    ("maps", "emoji_main", ("NSM", "HAPPIER", "HAPPIER_S")),
-    ("maps-lambda", "emoji_lambda", ("λ = 0.3", "λ = 0.5", "λ = 0.9")),
-)
+SWEEPS = ("alpha", "lambda")
+METHODS = ("NSM", "HAPPIER", "HAPPIER_S")
+LAMBDAS = ("λ = 0.3", "λ = 0.5", "λ = 0.9")
 PERPLEXITY = 30.0
 
 
-def write_figures(folder: Path, runs: Path, *, workers: int) -> Iterator[Path]:
+def write_figures(folder: Path, runs: Path) -> Iterator[Path]:
     """Draw every figure and yield its file.
 
     Args:
         folder: where the SVG files go.
-        runs: folder of the run directories, which the maps take their embeddings from.
-        workers: processes side by side, where runs have to be trained.
+        runs: folder of features and runs; what the maps need is trained.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context(STYLE):
         yield _save(
-            _methods({title: read_figures(study) for title, study in MAIN.items()}), folder / "main.svg"
+            _methods({title: tuned_figures(FEATURES, name) for title, name in MAIN.items()}),
+            folder / "main.svg",
         )
-        for name, study in SWEEPS:
-            yield _save(_sweep(read_figures(study), name), folder / f"{name}.svg")
+        for name in SWEEPS:
+            yield _save(_sweep(change_figures(name), name), folder / f"{name}.svg")
         yield _save(_partial(partial_figures("features")), folder / "partial-labels.svg")
-        for name, study, chosen in MAPS:
-            directories = run_directories(first_jobs(study, chosen), workers=workers, runs=runs)
-            yield _save(_maps(directories), folder / f"{name}.svg")
+        maps = {
+            "maps": {name: find_method(FEATURES, "emoji", name).first for name in METHODS},
+            "maps-lambda": {row: read_changes("lambda")[row][0] for row in LAMBDAS},
+        }
+        for name, chosen in maps.items():
+            yield _save(_maps(chosen, runs), folder / f"{name}.svg")
 
 
 def _methods(studies: dict[str, dict[str, Figures]]) -> Figure:
     """H-AP of every method: a small dot for each seed, a large one for their mean; one panel per data set."""
-    figure = Figure(figsize=(7.6, 4.0), layout="constrained")
+    studies = {title: methods for title, methods in studies.items() if methods}
+    names = [one.name for methods in read_methods(FEATURES, "emoji") for one in methods]
+    figure = Figure(figsize=(7.6, 4.6), layout="constrained")
     panels = figure.subplots(1, len(studies), sharey=True, squeeze=False)[0]
     for axes, (title, methods) in zip(panels, studies.items(), strict=True):
-        for place, one in enumerate(methods.values()):
+        for name, one in methods.items():
+            place = names.index(name)
             colour = KINDS[_kind(one.jobs[0].loss)]
             seeds = 100 * np.array(one.values("H-AP"))
             axes.scatter(seeds, np.full(len(seeds), place), s=10, color=colour, alpha=0.55, linewidths=0)
             axes.scatter(seeds.mean(), place, s=44, color=colour, linewidths=0)
-        axes.set(title=title, xlabel="H-AP, %", yticks=range(len(methods)), yticklabels=methods)
+        axes.set(title=title, xlabel="H-AP, %", yticks=range(len(names)), yticklabels=names)
         axes.grid(axis="x", alpha=0.25)
         axes.tick_params(axis="y", length=0)
     panels[0].invert_yaxis()
@@ -81,7 +84,8 @@ def _kind(loss: str) -> str:
 
 def _sweep(methods: dict[str, Figures], swept: str) -> Figure:
     """H-AP and the levels' AP over the swept values, which the methods' names end in; bars span the seeds."""
-    values = [float(name.split("=")[-1]) for name in methods]
+    values = sorted(float(name.split("=")[-1]) for name in methods)
+    methods = dict(sorted(methods.items(), key=lambda entry: float(entry[0].split("=")[-1])))
     summary = next(iter(methods.values())).results[0].summary
     metrics = ["H-AP", *(name for name in summary if name.startswith("AP/"))]
     figure = Figure(figsize=(5.2, 3.2), layout="constrained")
@@ -117,13 +121,13 @@ def _partial(figures: dict[bool, dict[float, Figures]]) -> Figure:
     return figure
 
 
-def _maps(directories: dict[str, Path]) -> Figure:
+def _maps(chosen: dict[str, TunedRun], runs: Path) -> Figure:
     """t-SNE of the mean vector of each fine class, coloured by coarse class, one plane for each run."""
-    figure = Figure(figsize=(3.2 * len(directories), 3.8), layout="constrained")
-    panels = figure.subplots(1, len(directories), squeeze=False)[0]
+    figure = Figure(figsize=(3.2 * len(chosen), 3.8), layout="constrained")
+    panels = figure.subplots(1, len(chosen), squeeze=False)[0]
     first = None
-    for axes, (name, directory) in zip(panels, directories.items(), strict=True):
-        run = read_run(directory, split="test")
+    for axes, (name, tuned_run) in zip(panels, chosen.items(), strict=True):
+        run = read_run(train_tuned(tuned_run, runs), split="test")
         labels = run.manifest.labels()
         rows = np.arange(len(labels))
         codes, example, group = np.unique(labels[:, -1], return_index=True, return_inverse=True)

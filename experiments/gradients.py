@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from experiments.results import RESULTS
-from experiments.running import run_directories
-from experiments.study import first_jobs
+from experiments.tuned import FEATURES, find_method, train_tuned
 from happier.data import MPerClassBatchSampler
 from happier.losses.hap import level_counts
 from happier.losses.objective import Objective
@@ -30,19 +29,18 @@ SURROGATES: dict[str, Surrogate] = {
 }
 FILE = RESULTS / "gradients.json"
 # A model of fine classes only, as at the start of a training, and one trained with HAPPIER.
-STUDY, MODELS = "emoji_main", ("NSM", "HAPPIER")
+MODELS = ("NSM", "HAPPIER")
 BATCHES, BATCH, PER_CLASS = 20, 128, 4
 
 
-def measure_gradients(runs: Path, *, workers: int) -> Path:
+def measure_gradients(runs: Path) -> Path:
     """Measure how each surrogate's gradient is spread over the pairs of a batch; returns the file.
 
     Args:
-        runs: folder of the run directories; the first seed of `MODELS` is used.
-        workers: parallel processes, where runs have to be trained.
+        runs: folder of features and runs; the first seed of `MODELS` is used.
     """
-    directories = run_directories(first_jobs(STUDY, MODELS), workers=workers, runs=runs)
-    found = {name: _measure(directory) for name, directory in directories.items()}
+    chosen = {name: find_method(FEATURES, "emoji", name).first for name in MODELS}
+    found = {name: _measure(train_tuned(run, runs)) for name, run in chosen.items()}
     FILE.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(FILE) as part:
         part.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -3,11 +3,11 @@
     config.<override>     the configuration, a column for each override; null where a run does not set it
     summary.<metric>      means over the queries
     dyml.<metric>         the same test classes under DyML's protocol; null for held-out training classes
-    h_ap                  H-AP of every query, float32; of every class in the tables of features
-    ...                   learning rate, epochs, batch size, queries, fingerprint, seconds, machine
+    h_ap                  H-AP of every class, float32: the mean of its queries
+    ...                   number of queries, CPU seconds
 
-Studies share runs, so a table belongs to a data set rather than to one study. ``classes/`` has the number of
-each query's finest class, a file for each data set and split: what intervals resample.
+Studies share runs, so a table belongs to a protocol and a data set rather than to one study. ``classes/`` has
+the number of each query's finest class, a file for each table: what intervals resample.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RunResult:
     Attributes:
         summary: metrics of the run.
         dyml: metrics under DyML's protocol; empty for held-out training classes.
-        h_ap: H-AP of each query ``[Q]``, or its mean over those of each class ``[C]`` (features).
+        h_ap: mean H-AP of the queries of each class ``[C]``; empty where classes were held out.
         details: the other columns of its row.
     """
 
@@ -100,7 +100,7 @@ def query_classes(folder: str) -> IntArray | None:
     """The number of each query's finest class ``[Q]``, None where it was never stored.
 
     Args:
-        folder: data set and split, as `Job.folder`.
+        folder: name of the table.
     """
     file = _class_file(folder)
     return np.asarray(pq.read_table(file)["class"], dtype=np.int64) if file.is_file() else None

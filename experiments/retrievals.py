@@ -17,9 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from experiments.results import RESULTS
-from experiments.tuned import FEATURES, read_methods, train_tuned
+from experiments.tuned import FEATURES, find_method, train_tuned
 from happier.data import read_image
-from happier.errors import ConfigError
 from happier.evaluation import retrieve
 from happier.report.figures import STYLE
 from happier.report.level_colours import palette
@@ -57,10 +56,8 @@ def find_retrievals(runs: Path) -> Path:
     Raises:
         ConfigError: a method has not been tuned yet.
     """
-    methods = {one.name: one for part in read_methods(FEATURES, "emoji") for one in part}
-    if missing := [name for name in MODELS if not methods[name].final]:
-        raise ConfigError(f"{missing[0]} is not tuned: python -m experiments tuned features --set emoji")
-    read = {name: read_run(train_tuned(methods[name].final[0], runs), split="test") for name in MODELS}
+    chosen = {name: find_method(FEATURES, "emoji", name).first for name in MODELS}
+    read = {name: read_run(train_tuned(run, runs), split="test") for name, run in chosen.items()}
     with mpl.rc_context(STYLE), atomic_file(PICTURE) as part:
         depth = len(next(iter(read.values())).manifest.levels)
         figure = draw(first_answers(read), depth)

@@ -1,15 +1,13 @@
-"""Jobs -> figures: train, embed, evaluate; several in parallel, each on one core."""
+"""Runs -> figures: train, embed, evaluate; several in parallel, each on one core."""
 
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Thread
@@ -17,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.results import RunResult, StoredRun, add_classes, add_result, find_result
-from experiments.study import Job
+from experiments.results import RunResult, StoredRun, add_classes, add_result
 from happier.arrays import FloatArray, IntArray
-from happier.data import Manifest, fetch
+from happier.data import Manifest
 from happier.evaluation import Result
 from happier.evaluation.dyml import RetrievalSet, dyml_protocol
 from happier.evaluation.protocol import evaluate_manifest
+from happier.runs import Run, read_run
 
 # Metrics of the paper's tables; the rest of a summary can be recomputed from the run.
 KINDS = ("H-AP", "ASI", "NDCG", "AP/", "R@1/", "severity@1", "severity@10", "first_mistake", "tied_queries")
@@ -37,27 +35,6 @@ _ONE_THREAD = {
     "MKL_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
 }
-
-
-def run_jobs(jobs: Sequence[Job], *, workers: int, runs: Path) -> None:
-    """Run the jobs that have no result yet, printing a line for each finished one.
-
-    Args:
-        jobs: what to run.
-        workers: parallel processes; each uses one core.
-        runs: folder of the run directories, where an interrupted job continues.
-    """
-    missing = [job for job in jobs if find_result(job) is None]
-    print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are done", flush=True)
-    side_by_side(partial(run_job, runs=runs), missing, workers)
-
-
-def run_directories(jobs: Mapping[str, Job], *, workers: int, runs: Path) -> dict[str, Path]:
-    """The run directory of each job, trained if missing: only results are stored, not weights."""
-    directories = {name: runs / job.folder / job.name for name, job in jobs.items()}
-    missing = [job for name, job in jobs.items() if not _is_trained(directories[name])]
-    side_by_side(partial(_train, runs=runs), missing, workers)
-    return directories
 
 
 def side_by_side(task: Callable[[Any], str], jobs: Sequence[Any], workers: int) -> None:
@@ -101,46 +78,6 @@ def _end_with_parent() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def run_job(job: Job, *, runs: Path) -> str:
-    """Train and evaluate one run, write its figures, and return a line about them."""
-    from happier.runs import read_run
-
-    started = time.perf_counter()
-    said = _train(job, runs=runs)
-    seconds = time.perf_counter() - started
-    run = read_run(runs / job.folder / job.name, split=job.split)
-    result = evaluate_manifest(run.vectors, run.manifest, split=job.split).results[0]
-    details = {
-        "learning_rate": run.config["optimizer"]["lr"],
-        "epochs": run.config["training"]["epochs"],
-        "batch_size": run.config["training"]["batch_size"],
-        "queries": result.summary["queries"],
-        "fingerprint": run.fingerprint,
-        "seconds": round(seconds, 1),
-        "machine": platform.machine(),
-    }
-    summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
-    dyml = {} if job.val else {name: round(value, 6) for name, value in dyml_figures(run).items()}
-    assert result.classes is not None
-    add_classes(job.folder, result.classes)
-    add_result(job, RunResult(summary, dyml, result.per_query["H-AP"], details))
-    return f"{said}, H-AP {100 * result.summary['H-AP']:.2f}"
-
-
-def _is_trained(directory: Path) -> bool:
-    return (directory / "model.json").is_file()
-
-
-def _train(job: Job, *, runs: Path) -> str:
-    """Train a run, or continue it, and return a line about it."""
-    directory = runs / job.folder / job.name
-    started = time.perf_counter()
-    if not _is_trained(directory):
-        train_run(job.train_overrides(), directory, fetch(job.data, val=job.val), seed=job.seed)
-    shutil.rmtree(directory / "checkpoint", ignore_errors=True)
-    return f"{job.folder} {job.name}: {time.perf_counter() - started:.0f} s"
-
-
 def train_run(settings: Sequence[str], directory: Path, manifest: Path, *, seed: int) -> None:
     """Train a run, or continue it, to its last weights: nothing is chosen on what is evaluated.
 
@@ -170,9 +107,11 @@ def train_run(settings: Sequence[str], directory: Path, manifest: Path, *, seed:
 
 def evaluate_run(directory: Path, *, manifest: Path | None = None, split: str = "test") -> Result:
     """The figures of a run on a split of its manifest; of another one, with other labels, where given."""
-    from happier.runs import read_run
+    return evaluate(read_run(directory, manifest=manifest, split=split), split=split)
 
-    run = read_run(directory, manifest=manifest, split=split)
+
+def evaluate(run: Run, *, split: str = "test") -> Result:
+    """The figures of a run whose vectors were read."""
     return evaluate_manifest(run.vectors, run.manifest, split=split).results[0]
 
 
@@ -198,23 +137,27 @@ def train_on(
     return result, time.process_time() - started
 
 
-def add_test_result(run: StoredRun, result: Result, seconds: float) -> RunResult:
+def add_test_result(
+    run: StoredRun, result: Result, seconds: float, *, dyml: Mapping[str, float] | None = None
+) -> RunResult:
     """Add the row of a run that was evaluated on test classes, with the mean H-AP of each class."""
     assert result.classes is not None
     means, classes = class_means(result.per_query["H-AP"], result.classes)
     add_classes(run.folder, classes)
-    return _add(run, result, means, seconds)
+    return _add(run, result, means, seconds, dyml or {})
 
 
 def add_summary(run: StoredRun, result: Result, seconds: float) -> RunResult:
     """Add the row of a run without anything of single classes."""
-    return _add(run, result, np.empty(0), seconds)
+    return _add(run, result, np.empty(0), seconds, {})
 
 
-def _add(run: StoredRun, result: Result, means: FloatArray, seconds: float) -> RunResult:
+def _add(
+    run: StoredRun, result: Result, means: FloatArray, seconds: float, dyml: Mapping[str, float]
+) -> RunResult:
     summary = {name: round(value, 6) for name, value in result.summary.items() if name.startswith(KINDS)}
     details = {"queries": result.summary["queries"], "cpu_seconds": round(seconds, 1)}
-    stored = RunResult(summary, {}, means, details)
+    stored = RunResult(summary, {name: round(value, 6) for name, value in dyml.items()}, means, details)
     add_result(run, stored)
     return stored
 
@@ -233,12 +176,12 @@ def class_means(values: FloatArray, classes: IntArray) -> tuple[FloatArray, IntA
     return np.bincount(numbers, weights=values[defined]) / np.bincount(numbers), numbers
 
 
-def dyml_figures(run: Any) -> dict[str, float]:
+def dyml_figures(run: Run) -> dict[str, float]:
     """DyML's protocol on the test classes in as many parts as levels, each labelled at one level only.
 
     One image of each fine class is a query, the others are the gallery.
     """
-    manifest: Manifest = run.manifest
+    manifest = run.manifest
     labels = manifest.labels()
     generator = np.random.default_rng(DYML_SEED)
     _, fine = np.unique(labels[:, -1], return_inverse=True)

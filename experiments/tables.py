@@ -1,6 +1,6 @@
 """Results -> tables of the documentation, each between two comments that name its study.
 
-    <!-- table: emoji_main hierarchical -->
+    <!-- table: features-emoji hierarchical -->
     ...
     <!-- end of table -->
 
@@ -24,14 +24,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from experiments.candidates import AS_CHOSEN, candidate_runs
-from experiments.candidates import CHANGES as CANDIDATES
+from experiments.changes import read_changes
 from experiments.hierarchy_gain import CHANGES, GainRun
 from experiments.hierarchy_gain import SEEDS as GAIN_SEEDS
 from experiments.partial_labels import PartialRun, partial_runs
 from experiments.results import RESULTS, RunResult, StoredRun, find_result, query_classes
-from experiments.study import first_of_the_best, read_study
-from experiments.tuned import FEATURES, FINE_TUNING, Method, TunedRun, read_methods, read_protocol
+from experiments.tuned import FEATURES, FINE_TUNING, Method, read_methods, read_protocol
 from experiments.warm_start import WAYS, warm_starts
 from happier.arrays import IntArray
 from happier.errors import ConfigError
@@ -78,12 +76,9 @@ class Figures:
 
     @cached_property
     def per_query(self) -> dict[int, npt.NDArray[np.float64]]:
-        """H-AP of each query, by seed; the mean of its class where only that is stored."""
-        found = {job.seed: result.h_ap for job, result in zip(self.jobs, self.results, strict=True)}
-        if isinstance(self.jobs[0], TunedRun | PartialRun):
-            classes = self.classes
-            found = {seed: means[classes] for seed, means in found.items()}
-        return found
+        """H-AP of each query, by seed: the mean of its class, which is what is stored."""
+        classes, runs = self.classes, zip(self.jobs, self.results, strict=True)
+        return {job.seed: result.h_ap[classes] for job, result in runs}
 
     @cached_property
     def classes(self) -> IntArray:
@@ -95,13 +90,13 @@ class Figures:
         return classes
 
 
-def read_figures(study: str) -> dict[str, Figures]:
-    """The methods of a study that have results."""
+def change_figures(study: str) -> dict[str, Figures]:
+    """The rows of a study of `changes` that have results."""
     found = {
-        name: Figures(name, tuple(job for job in jobs if find_result(job) is not None))
-        for name, jobs in read_study(study).methods.items()
+        row: Figures(row, tuple(run for run in runs if find_result(run) is not None))
+        for row, runs in read_changes(study).items()
     }
-    return {name: figures for name, figures in found.items() if figures.jobs}
+    return {row: figures for row, figures in found.items() if figures.jobs}
 
 
 def tuned_figures(protocol: str, set_name: str) -> dict[str, Figures]:
@@ -152,22 +147,6 @@ def relevance_table(methods: dict[str, Figures]) -> list[list[str]]:
     rows = [["trained for", "H-AP", "mean AP of the levels", "NDCG"]]
     for name, one in methods.items():
         rows.append([name, *map(_cell, (one.values("H-AP"), one.weighted_ap(), one.values("NDCG")))])
-    return rows
-
-
-def rate_table(methods: dict[str, Figures]) -> list[list[str]]:
-    """H-AP on held-out training classes at each rate, which the methods' names end in; the chosen in bold."""
-    found: dict[str, dict[float, float]] = {}
-    for name, one in methods.items():
-        loss, rate = name.split(" lr=")
-        found.setdefault(loss, {})[float(rate)] = one.mean("H-AP")
-    rates = sorted({rate for values in found.values() for rate in values})
-    rows = [["method", *(f"{rate:g}" for rate in rates)]]
-    for name, values in found.items():
-        best = first_of_the_best(values)
-        cells = {rate: f"{100 * value:.1f}" for rate, value in values.items()}
-        cells[best] = f"**{cells[best]}**"
-        rows.append([name, *(cells.get(rate, "") for rate in rates)])
     return rows
 
 
@@ -300,19 +279,19 @@ def _spread(gains: Sequence[float]) -> str:
 def candidate_table() -> list[list[str]]:
     """H-AP on held-out classes after each change of HAPPIER, and the difference, seed by seed."""
     rows = [["HAPPIER", "seeds", "H-AP", "difference", "smallest to largest", "CPU s"]]
-    before = {run.seed: find_result(run) for run in candidate_runs(AS_CHOSEN)}
-    for change in CANDIDATES:
+    studied = read_changes("candidates")
+    before = {run.seed: find_result(run) for run in next(iter(studied.values()))}
+    for change, runs in studied.items():
         pairs = [
             (one, other)
-            for run in candidate_runs(change)
+            for run in runs
             if (one := find_result(run)) is not None and (other := before[run.seed]) is not None
         ]
         if not pairs:
             continue
         values = [one.summary["H-AP"] for one, _ in pairs]
         gains = [one.summary["H-AP"] - other.summary["H-AP"] for one, other in pairs]
-        same = change == AS_CHOSEN
-        cells = ["", ""] if same else [f"{100 * fmean(gains):+.1f}", _spread(gains)]
+        cells = [f"{100 * fmean(gains):+.1f}", _spread(gains)] if any(gains) else ["", ""]
         cost = fmean(one.details["cpu_seconds"] for one, _ in pairs)
         rows.append([change, str(len(pairs)), _cell(values), *cells, f"{cost:.0f}"])
     return rows
@@ -322,7 +301,6 @@ TABLES: dict[str, Callable[[dict[str, Figures]], list[list[str]]]] = {
     "levels": level_table,
     "dyml": dyml_table,
     "relevance": relevance_table,
-    "rates": rate_table,
 }
 
 
@@ -363,7 +341,8 @@ def _table(study: str, kind: str) -> str:
         methods = tuned_figures(protocol, set_name)
         reference = str(read_protocol(protocol)["reference"])
     else:
-        methods, reference = read_figures(study), read_study(study).reference
+        methods = change_figures(study.removeprefix("changes-"))
+        reference = next(iter(methods), "")
     if not methods or (kind == "hierarchical" and reference not in methods):
         return NOT_RUN
     if kind == "hierarchical":

@@ -27,9 +27,17 @@ import yaml
 
 from experiments.features import feature_array
 from experiments.results import RunResult, find_result
-from experiments.running import add_summary, add_test_result, evaluate_run, side_by_side, train_run
+from experiments.running import (
+    add_summary,
+    add_test_result,
+    dyml_figures,
+    evaluate,
+    side_by_side,
+    train_run,
+)
 from happier.data import fetch
 from happier.errors import BusyError, ConfigError, did_you_mean
+from happier.runs import read_run
 from happier.training.compose import quoted
 
 PROTOCOLS = Path(__file__).parent / "protocols.yaml"
@@ -46,7 +54,6 @@ class TunedRun:
         split: ``val`` to choose a configuration, ``test`` for the chosen one.
         settings: overrides of ``happier train``, without data and seed.
         seed: of the run.
-        table: of its result; None for that of the protocol and the set.
     """
 
     protocol: str
@@ -54,7 +61,6 @@ class TunedRun:
     split: str
     settings: tuple[str, ...]
     seed: int
-    table: str | None = None
 
     @property
     def loss(self) -> str:
@@ -64,7 +70,7 @@ class TunedRun:
     @property
     def folder(self) -> str:
         """Name of the table."""
-        return self.table or f"{self.protocol}-{self.set_name}"
+        return f"{self.protocol}-{self.set_name}"
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -112,6 +118,20 @@ class Method:
         return tuple(replace(best, split="test", seed=seed) for seed in self.seeds)
 
     @property
+    def first(self) -> TunedRun:
+        """The first of the final runs.
+
+        Raises:
+            ConfigError: not all configurations were tried yet.
+        """
+        if not self.final:
+            run = self.tuning[0]
+            raise ConfigError(
+                f"{self.name} is not tuned: python -m experiments tuned {run.protocol} --set {run.set_name}"
+            )
+        return self.final[0]
+
+    @property
     def results(self) -> dict[int, RunResult]:
         """Results of the final runs, by seed."""
         found = {run.seed: find_result(run) for run in self.final}
@@ -157,6 +177,11 @@ def read_methods(protocol_name: str, set_name: str) -> list[list[Method]]:
             methods.append(Method(name, tuning, tuned_on, tuple(protocol["seeds"])))
         rounds.append(methods)
     return rounds
+
+
+def find_method(protocol: str, set_name: str, name: str) -> Method:
+    """One method of a set, by its name in print."""
+    return next(one for methods in read_methods(protocol, set_name) for one in methods if one.name == name)
 
 
 def _configurations(
@@ -212,12 +237,18 @@ def run_protocol(
         raise ConfigError(f"{protocol} has no method {unknown[0]!r}{hint}; it has {', '.join(known)}")
     for methods_of_round in rounds:
         chosen = [one for one in methods_of_round if not methods or one.name in methods]
-        _run_missing([one.tuned_on for one in chosen], workers, runs)
-        _run_missing([one.final for one in chosen], workers, runs)
+        run_missing([one.tuned_on for one in chosen], workers, runs)
+        run_missing([one.final for one in chosen], workers, runs)
 
 
-def _run_missing(of_methods: Sequence[Sequence[TunedRun]], workers: int, runs: Path) -> None:
-    """Run what has no result, the first run of every method first: an interruption leaves as many of each."""
+def run_missing(of_methods: Sequence[Sequence[TunedRun]], workers: int, runs: Path) -> None:
+    """Run what has no result, the first run of every method first: an interruption leaves as many of each.
+
+    Args:
+        of_methods: the runs of each method.
+        workers: parallel processes; each uses one core.
+        runs: folder of features and unfinished runs.
+    """
     jobs = [run for trial in zip_longest(*of_methods) for run in trial if run is not None]
     missing = [run for run in jobs if find_result(run) is None]
     for set_name in {run.set_name for run in missing if run.protocol == FEATURES}:
@@ -234,9 +265,12 @@ def run_one(run: TunedRun, *, runs: Path) -> str:
         directory = train_tuned(run, runs)
     except BusyError:
         return f"{run.directory(runs)}: left to another process"
-    result = evaluate_run(directory, split=run.split)
-    add = add_test_result if run.split == "test" else add_summary
-    add(run, result, time.process_time() - started)
+    trained = read_run(directory, split=run.split)
+    result = evaluate(trained, split=run.split)
+    if run.split == "test":
+        add_test_result(run, result, time.process_time() - started, dyml=dyml_figures(trained))
+    else:
+        add_summary(run, result, time.process_time() - started)
     shutil.rmtree(directory, ignore_errors=True)
     return f"{run.folder} {' '.join(run.overrides)} seed={run.seed}: H-AP {100 * result.summary['H-AP']:.2f}"
 

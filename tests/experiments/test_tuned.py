@@ -11,7 +11,9 @@ from shapes import make_shapes
 
 from experiments import results, running, tables, tuned
 from happier.errors import ConfigError
+from happier.evaluation.protocol import evaluate_manifest
 from happier.losses import LOSSES
+from happier.runs import read_run
 from happier.storage.lock import locked
 from happier.training.compose import compose
 
@@ -113,6 +115,35 @@ def test_the_classes_make_up_the_mean(tiny):
             assert values.mean() == pytest.approx(tuned.find_result(one.jobs[seed]).summary["H-AP"], abs=1e-5)
 
 
+def test_figures_are_those_of_the_library(tiny, tmp_path):
+    run = tuned.read_methods("features", "tiny")[0][0].final[0]
+    shutil.copytree(tiny[0] / "runs" / "features", tmp_path / "features")
+    trained = read_run(tuned.train_tuned(run, tmp_path), split="test")
+    expected = evaluate_manifest(trained.vectors, trained.manifest, split="test").results[0]
+    stored = results.find_result(run)
+    assert stored.summary["H-AP"] == pytest.approx(expected.summary["H-AP"], abs=1e-6)
+    means, numbers = running.class_means(expected.per_query["H-AP"], expected.classes)
+    np.testing.assert_allclose(stored.h_ap, means, atol=1e-6)
+    assert results.query_classes(run.folder).tolist() == numbers.tolist()
+    assert stored.dyml.keys() >= {"mAP", "ASI", "R@1", "mAP/kind", "mAP/item"}
+
+
+def test_a_page_is_filled(tiny, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- table: features-tiny hierarchical -->\n<!-- end of table -->\nafter\n")
+    assert tables.fill_page(page)
+    text = page.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    figures = tables.tuned_figures("features", "tiny")
+    values = figures["HAPPIER"].values("H-AP")
+    cell = f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
+    assert f"| HAPPIER | 2 | {cell} |" in text.replace("**", "")
+    best = max(figures, key=lambda name: figures[name].mean("H-AP"))
+    assert f"| {best} | 2 | **" in text
+    assert not tables.fill_page(page), "filled twice, the page must stay as it is"
+
+
 def test_tables(tiny):
     table = tables.hierarchical_table(tables.tuned_figures("features", "tiny"), "HAPPIER")
     assert [row[:2] for row in table[1:]] == [["HAPPIER", "2"], ["Smooth-AP", "2"]]
@@ -175,10 +206,3 @@ def test_every_run_of_the_protocol_can_be_composed(protocol, set_name):
         assert protocol == tuned.FEATURES or config.model.freeze_batch_norm
         assert LOSSES[config.loss["name"]]
     assert len({run for one in methods for run in one.tuning}) == len(methods) * configurations
-
-
-@pytest.mark.parametrize(("protocol", "set_name"), SETS)
-def test_every_result_is_of_the_protocol(protocol, set_name):
-    methods = [one for part in tuned.read_methods(protocol, set_name) for one in part]
-    known = {results.configuration(run) for one in methods for run in (*one.tuning, *one.final)}
-    assert results.configurations(results.RESULTS / f"{protocol}-{set_name}.parquet") <= known
