@@ -341,8 +341,8 @@ def bench_page(
         return
     typer.echo(
         f"{found.images:,} images, {found.opened} searches: first result after {found.result:.0f} ms, "
-        f"its picture after {found.picture:.0f} ms (medians); slowest {found.slowest:.0f} ms; load average "
-        f"{os.getloadavg()[0]:.1f}"
+        f"its picture after {found.picture:.0f} ms (medians; {found.fastest:.0f} to {found.slowest:.0f} ms); "
+        f"a page of one picture and nothing else: {found.floor:.0f} ms; load average {os.getloadavg()[0]:.1f}"
     )
 
 
