@@ -184,13 +184,12 @@ class IndexedModel:
         assert query.labels is not None
         index = self.index
         scores = index.scores(vector)
-        levels = self.levels(query.labels, np.arange(len(index)))
+        levels = np.asarray(shared_levels(query.labels[None], index.labels)[0], dtype=np.int8)
         if query.rows:
             scores, levels = np.delete(scores, query.rows), np.delete(levels, query.rows)
         if not len(scores):
             return None
-        # Equal scores worst first, as in `happier.evaluate`.
-        ranked = levels[np.lexsort((levels, -scores))]
+        ranked = _ranked_levels(scores, levels)
         counts = np.bincount(levels, minlength=len(index.levels) + 1)
         result = evaluate_ranking(ranked[None], counts[None], ks=_SEVERITY_KS, level_names=index.levels)
         values = {name: float(column[0]) for name, column in result.per_query.items()}
@@ -225,3 +224,13 @@ class IndexedModel:
         values = self._h_ap[node.rows]
         values = values[~np.isnan(values)]
         return float(values.mean()) if len(values) else None
+
+
+def _ranked_levels(scores: npt.NDArray[np.float32], levels: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """Levels by falling score; equal scores worst first, as in `happier.evaluate`.
+
+    A score and its level are sorted as one integer, which takes less than half the time of `numpy.lexsort`.
+    """
+    bits = (0.0 - scores).view(np.int32)
+    rising = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # the floats as integers of the same order
+    return np.sort((rising.astype(np.int64) << 8) | levels).astype(np.int8)
