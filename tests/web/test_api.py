@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import io
 import json
@@ -228,9 +230,9 @@ def test_the_page_has_its_code_in_one_file_and_other_views_in_theirs(client):
     assert "function showMap(" not in code  # loaded when somebody opens the map
     assert not re.findall(r"^import ", code, re.MULTILINE)
     shared = set(re.findall(r"^const (\$\w+) = \(", code, re.MULTILINE))
-    for name in {"map.js", *re.findall(r'import\("\./([\w.]+)"\)', code)}:
+    for name in {"map.js", *re.findall(r'import\("\./static/([\w.]+)"\)', code)}:
         view = client.get(f"/static/{name}").text
-        taken = set(re.findall(r'^import \{ (\$\w+) \} from "\./app\.js"', view, re.MULTILINE))
+        taken = set(re.findall(r"^const .* = modules\.(\$\w+);", view, re.MULTILINE))
         assert taken
         assert taken <= shared  # the page's own modules, not second copies with another state
         assert not re.search(r'from "\./(?:api|place|dom|cards)\.js"', view)
@@ -314,16 +316,35 @@ def test_a_file_that_the_browser_has_is_not_sent_again(client):
     assert client.get("/static/app.js", headers={"if-none-match": '"another"'}).content == first.content
 
 
+def test_the_page_comes_with_its_styles_and_scripts(client):
+    """Nothing but pictures is left to fetch, and the policy allows these texts and no others."""
+    page = client.get("/")
+    assert '<link rel="stylesheet"' not in page.text
+    assert "<script src=" not in page.text
+    styles = re.findall(r"<style.*?>(.*?)</style>", page.text, re.DOTALL)
+    scripts = re.findall(r"<script(?! type=.application/json).*?>(.*?)</script>", page.text, re.DOTALL)
+    files = ["/palette.css", *(f"/static/{name}.css" for name in ("style", "query", "map", "print"))]
+    assert styles == [client.get(path).text for path in files]
+    assert scripts == [client.get(f"/static/{name}.js").text for name in ("theme", "app")]
+    policy = dict(part.split(" ", 1) for part in page.headers["content-security-policy"].split("; "))
+    for kind, texts in (("style-src", styles), ("script-src", scripts)):
+        digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in texts]
+        assert policy[kind].split() == ["'self'", *(f"'sha256-{digest}'" for digest in digests)]
+
+
+@pytest.mark.parametrize("bad", ["</script>", "</SCRIPT >", "<!-- <script>"])
+def test_a_script_that_would_end_its_element_is_refused(bad):
+    html = '<script src="static/app.js"></script></body>'
+    assert pages._Page.of(html, {"app.js": b"1 < 2"}).start == b"<script>1 < 2</script>"
+    with pytest.raises(ValueError, match=r"app\.js"):
+        pages._Page.of(html, {"app.js": f"'{bad}'".encode()})
+
+
 def test_the_page_and_its_parts_are_served(client):
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html")
-    assert "<script src=" in page.text
     assert "://" not in page.text.replace("http://www.w3.org", "")  # nothing from elsewhere
     assert "--level-3: #" in client.get("/palette.css").text
-    styles = client.get("/page.css").text
-    assert styles.startswith(client.get("/palette.css").text)
-    for name in ("style.css", "query.css", "map.css"):
-        assert client.get(f"/static/{name}").text in styles
     for name in ("app.js", "style.css", "icon.svg", "docs.js"):
         assert client.get(f"/static/{name}").status_code == 200
     assert client.get("/docs").status_code == 200

@@ -41,14 +41,15 @@ def test_the_entry_has_what_it_imports_in_order():
     assert "return { add, other };\n" in app
     assert "return { Names, named };\n" in app
     assert "const state = $state;\nconst { named, Names } = $names;\n" in app
-    assert app.endswith("export { $state, $names };\n")
-    assert app.count("export") == 1
+    assert "globalThis.modules = { $state, $names };\n" in app
+    assert 'import("./static/view.js");\n' in app
+    assert "export" not in app
 
 
 def test_what_is_loaded_later_shares_the_state_of_the_page():
     files = bundled(SOURCES, "app")
     assert set(files) == {"app", "view", "part"}
-    assert 'import { $state } from "./app.js"; const { add } = $state;\n' in files["view"]
+    assert "const { add } = modules.$state;\n" in files["view"]
     assert 'import { part } from "./part.js";\n' in files["view"]
     assert files["part"] == SOURCES["part"]
 

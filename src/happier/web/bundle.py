@@ -12,16 +12,18 @@ _OTHER = re.compile(r"^(?:import|export)\b(?!\().*", re.MULTILINE)
 _LATER = re.compile(r'import\("\./(\w+)\.js"\)')
 
 
-def bundled(sources: Mapping[str, str], entry: str) -> dict[str, str]:
+def bundled(sources: Mapping[str, str], entry: str, *, folder: str = "static") -> dict[str, str]:
     """The modules that a page loads: the entry with all that it needs, and those that are loaded later.
 
-    Each module of the entry is the object of what it exports, named after it with a ``$``. A module that is
-    loaded later takes those objects from the entry: it must see the same state as the page.
+    Each module of the entry is the object of what it exports, named after it with a ``$``. The entry stands
+    in the page itself and leaves those objects in ``modules``, where a module that is loaded later finds
+    them: it must see the same state as the page.
 
     Args:
         sources: modules by name, without ``.js``. They import each other by such lines as
             ``import { a, b } from "./c.js";`` and export functions, constants and classes in place.
         entry: name of the first one.
+        folder: where the page finds those that are loaded later.
 
     Raises:
         ValueError: a module imports or exports in another way.
@@ -32,16 +34,16 @@ def bundled(sources: Mapping[str, str], entry: str) -> dict[str, str]:
     core = _needed(sources, [entry])
     first = [_as_object(name, sources[name]) for name in core[:-1]]
     names = ", ".join(f"${name}" for name in core[:-1])
-    files = {entry: "".join([*first, _IMPORT.sub(_constant, sources[entry]), f"export {{ {names} }};\n"])}
+    shared = f"globalThis.modules = {{ {names} }};\n"
+    joined = "".join([*first, shared, _IMPORT.sub(_constant, sources[entry])])
+    files = {entry: _LATER.sub(rf'import("./{folder}/\1.js")', joined)}
 
-    def shared(found: re.Match[str]) -> str:
-        if found[3] not in core:
-            return found[0]
-        return f'import {{ ${found[3]} }} from "./{entry}.js"; {_constant(found)}'
+    def constant(found: re.Match[str]) -> str:
+        return found[0] if found[3] not in core else _constant(found, "modules.")
 
     starts = [name for one in core for name in _LATER.findall(sources[one])]
     later = [name for name in _needed(sources, starts) if name not in core]
-    return files | {name: _IMPORT.sub(shared, sources[name]) for name in later}
+    return files | {name: _IMPORT.sub(constant, sources[name]) for name in later}
 
 
 def _needed(sources: Mapping[str, str], names: list[str]) -> list[str]:
@@ -58,5 +60,5 @@ def _as_object(name: str, source: str) -> str:
     return f"const ${name} = (() => {{\n{inside}return {{ {', '.join(_EXPORT.findall(source))} }};\n}})();\n"
 
 
-def _constant(found: re.Match[str]) -> str:
-    return f"const {found[1] or found[2]} = ${found[3]};"
+def _constant(found: re.Match[str], of: str = "") -> str:
+    return f"const {found[1] or found[2]} = {of}${found[3]};"

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from html import escape
 from mimetypes import guess_type
 from pathlib import Path
@@ -23,13 +24,15 @@ from happier.report.level_colours import css_variables, print_variables
 from happier.web.bundle import bundled
 from happier.web.explorer import Explorer
 from happier.web.middleware.answer_cache import ANSWERS
+from happier.web.middleware.security_headers import content_policy
 from happier.web.routes.parameters import MAX_IMAGES, MAX_K
 
 STATIC = Path(__file__).parents[1] / "static"
 # Revalidated each time: cheap, and an update of the package takes effect when the server is started again.
 _FRESH = {"cache-control": "no-cache"}
-# Sent as one file: nothing is drawn before all of them are there.
-_STYLES = ("style.css", "query.css", "map.css")
+# What `index.html` links to, which is sent in its place.
+_LINK = re.compile(r'<link rel="stylesheet" href="(?:static/)?(\w+\.css)"(.*?)>')
+_SCRIPT = re.compile(r'<script(.*?) src="static/(\w+\.js)"></script>')
 # How long a page waits for the answers that it comes with. Without one, it is drawn and asks for it.
 _ANSWER_SECONDS = 0.3
 # Pictures that a search shows at once, on a large screen.
@@ -55,6 +58,37 @@ class _StaticFile:
         return Response(self.data, media_type=self.kind, headers=headers)
 
 
+@dataclass(frozen=True)
+class _Page:
+    """The page with its styles and scripts in it: before the first result, only pictures are left to fetch.
+
+    Attributes:
+        start: up to where the answers go.
+        end: what follows them.
+        policy: the content policy, which allows these styles and scripts.
+    """
+
+    start: bytes
+    end: bytes
+    policy: str
+
+    @classmethod
+    def of(cls, html: str, files: Mapping[str, bytes]) -> _Page:
+        inside: dict[str, list[str]] = {"style": [], "script": []}
+
+        def put(tag: str, attributes: str, name: str) -> str:
+            text = files[name].decode()
+            if re.search(f"</{tag}|<!--", text, re.IGNORECASE):
+                raise ValueError(f"{name} cannot stand in a page: it holds </{tag} or <!--")
+            inside[tag].append(text)
+            return f"<{tag}{attributes}>{text}</{tag}>"
+
+        html = _LINK.sub(lambda found: put("style", found[2], found[1]), html)
+        html = _SCRIPT.sub(lambda found: put("script", found[1], found[2]), html)
+        start, end, rest = html.partition("</body>")
+        return cls(start.encode(), (end + rest).encode(), content_policy(inside["script"], inside["style"]))
+
+
 def page_routes(explorer: Explorer) -> APIRouter:
     """``/``, ``/docs`` and ``/static``."""
     routes = APIRouter(include_in_schema=False)
@@ -62,6 +96,11 @@ def page_routes(explorer: Explorer) -> APIRouter:
     modules = {name.removesuffix(".js"): data.decode() for name, data in read.items() if name.endswith(".js")}
     read |= {f"{name}.js": text.encode() for name, text in bundled(modules, "app").items()}
     files = {name: _StaticFile.of(name, data) for name, data in read.items()}
+
+    @lru_cache(maxsize=4)
+    def whole_page(palette: bytes) -> _Page:
+        return _Page.of(read["index.html"].decode(), {**read, "palette.css": palette})
+
     asking: set[asyncio.Task[bytes | None]] = set()
 
     @routes.get("/")
@@ -72,8 +111,9 @@ def page_routes(explorer: Explorer) -> APIRouter:
             tasks[address] = task = asyncio.create_task(_answer(app, address))
             asking.add(task)  # an event loop keeps no task alive
             task.add_done_callback(asking.discard)
-        parts = _page_parts(read["index.html"], tasks, root=f"{explorer.root_path}/")
-        headers = {"cache-control": "private, no-cache"}
+        whole = whole_page(_palette(explorer))
+        parts = _page_parts(whole, tasks, root=f"{explorer.root_path}/")
+        headers = {"cache-control": "private, no-cache", "content-security-policy": whole.policy}
         return StreamingResponse(parts, media_type="text/html", headers=headers)
 
     @routes.get("/docs")
@@ -83,11 +123,6 @@ def page_routes(explorer: Explorer) -> APIRouter:
     @routes.get("/palette.css")
     async def colours() -> Response:
         return Response(_palette(explorer), media_type="text/css", headers=_FRESH)
-
-    @routes.get("/page.css")
-    async def styles(request: Request) -> Response:
-        data = _palette(explorer) + b"".join(read[name] for name in _STYLES)
-        return _StaticFile.of("page.css", data).answer(request)
 
     @routes.get("/favicon.ico")
     async def icon(request: Request) -> Response:
@@ -150,21 +185,20 @@ async def _answer(app: ASGIApp, address: str) -> bytes | None:
 
 
 async def _page_parts(
-    page: bytes, tasks: Mapping[str, asyncio.Task[bytes | None]], *, root: str
+    page: _Page, tasks: Mapping[str, asyncio.Task[bytes | None]], *, root: str
 ) -> AsyncIterator[bytes]:
-    """The page, which the browser begins to load, then the answers to what it asks first.
+    """The page, which the browser begins to read, then the answers to what it asks first.
 
     Args:
-        page: the file.
+        page: the page without them.
         tasks: give the answers, by address.
         root: what the server's addresses begin with.
     """
-    start, end, rest = page.partition(b"</body>")
-    yield start
+    yield page.start
     await asyncio.wait(tasks.values(), timeout=_ANSWER_SECONDS)
     done = {address: task.result() for address, task in tasks.items() if task.done()}
     answers = {address: answer for address, answer in done.items() if answer is not None}
-    yield _preloads(answers.values(), root=root) + _island(answers) + end + rest
+    yield _preloads(answers.values(), root=root) + _island(answers) + page.end
 
 
 def _preloads(answers: Iterable[bytes], *, root: str) -> bytes:

@@ -75,7 +75,11 @@ function closeSide() {
 
 // The bar wraps where the window is narrow or the font is wide; the tree is below it.
 const bar = document.querySelector(".bar");
-new ResizeObserver(() => document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`)).observe(bar);
+new ResizeObserver(() => {
+  // As a rule the style sheet is right: to say so again would style the whole page again.
+  if (Math.abs(parseFloat(getComputedStyle(byId("side")).top) - bar.offsetHeight) < 1) return;
+  document.documentElement.style.setProperty("--bar", `${bar.offsetHeight}px`);
+}).observe(bar);
 byId("open-tree").addEventListener("click", () => (document.body.classList.contains("side-open") ? closeSide() : openSide()));
 byId("help-button").addEventListener("click", () => byId("help").showModal());
 for (const dialog of document.querySelectorAll("dialog")) {
