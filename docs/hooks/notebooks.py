@@ -7,6 +7,7 @@ that it became when it ran, with its outputs; the site is made from those.
 from __future__ import annotations
 
 import base64
+import io
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from nbclient import NotebookClient
+from PIL import Image
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 
@@ -64,12 +66,19 @@ def to_markdown(notebook: Any, name: str) -> tuple[str, dict[str, bytes]]:
             if "image/png" in data:
                 picture = f"{name}-{len(pictures) + 1}.png"
                 pictures[picture] = base64.b64decode(data["image/png"])
-                parts.append(f"![Output of the cell above]({picture})")
+                kind = "" if _is_transparent(pictures[picture]) else "{ .plot }"
+                parts.append(f"![Output of the cell above]({picture}){kind}")
             elif text := output.get("text") or data.get("text/plain"):
                 parts.append(f"``` {{ .text .output }}\n{text.rstrip()}\n```")
     link = f"[Open it as a notebook]({name}.ipynb), with these outputs, or run `docs/notebooks/{name}.py`."
     parts.insert(1, link)
     return "\n\n".join(parts) + "\n", pictures
+
+
+def _is_transparent(picture: bytes) -> bool:
+    """Whether the page shows through. Photographs on no ground fit both themes; a plot on white is turned."""
+    with Image.open(io.BytesIO(picture)) as image:
+        return bool(image.convert("RGBA").getpixel((0, 0))[3] == 0)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

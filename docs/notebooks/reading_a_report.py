@@ -107,17 +107,16 @@ for metric in report.metrics[:7]:
 
 # %%
 example = next(item for item in report.examples.items if item.reason == "loss")
-figure, places = plt.subplots(2, 9, figsize=(7, 2), dpi=80)
+figure, places = plt.subplots(2, 9, figsize=(7, 1.7), dpi=160, facecolor="none")
 colours = ("#d6453d", "#3b7dd8", "#2e9e5b")
-for line, (model, answers) in enumerate(zip(report.models, example.answers, strict=True)):
-    pictures = [(example.image, "black"), *((answer.image, colours[answer.level]) for answer in answers[:8])]
-    for axes, (image, colour) in zip(places[line], pictures, strict=True):
+for line, answers in zip(places, example.answers, strict=True):
+    pictures = [(example.image, "gray"), *((answer.image, colours[answer.level]) for answer in answers[:8])]
+    for axes, (image, colour) in zip(line, pictures, strict=True):
         axes.imshow(Image.open(folder / "report" / image))
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set(color=colour, linewidth=3)
-    places[line][0].set_ylabel(model.name)
 plt.show()
-print("query:", example.path)
+print(f"query: {example.path}; above {report.models[0].name}, below {report.models[1].name}")
 
 # %% [markdown]
 # ## 5. Classes

@@ -91,8 +91,8 @@ print(result)
 #     happier search photos.index query.png -k 6
 #     happier serve photos.index
 #
-# A new drawing, and the six nearest images of the catalogue. Frames: green the same class, blue the same
-# shape, orange the same family, red nothing.
+# A new drawing (grey frame), and the six nearest images of the catalogue: green the same class, blue the
+# same shape, orange the same family, red nothing.
 
 # %%
 from happier import Encoder
@@ -107,7 +107,7 @@ wanted = ("angular", "square", "royalblue square")
 draw(wanted[1], "royalblue").save(folder / "query.png")
 hits = index.search_images([folder / "query.png"], k=6)[0]
 
-figure, places = plt.subplots(1, 7, figsize=(7, 1.4), dpi=80)
+figure, places = plt.subplots(1, 7, figsize=(7, 1.1), dpi=160, facecolor="none")
 frames = {0: "#d6453d", 1: "#e08a1e", 2: "#3b7dd8", 3: "#2e9e5b"}
 for axes, hit in zip(places, [None, *hits], strict=True):
     shared = 0
@@ -115,9 +115,11 @@ for axes, hit in zip(places, [None, *hits], strict=True):
         names = hit.class_path.split("/")
         shared = next((n for n in range(3) if names[n] != wanted[n]), 3)
     axes.imshow(Image.open(folder / "query.png" if hit is None else photos / hit.id))
-    axes.set(xticks=[], yticks=[], title="query" if hit is None else f"{hit.score:.2f}")
-    axes.spines[:].set(color="black" if hit is None else frames[shared], linewidth=4)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set(color="gray" if hit is None else frames[shared], linewidth=4)
 plt.show()
+for hit in hits:
+    print(f"{hit.score:.2f} {hit.class_path}")
 
 # %% [markdown]
 # `happier serve photos.index` opens the same in a browser. Next: [Your own
