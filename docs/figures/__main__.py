@@ -3,7 +3,8 @@
 ``--only ranking`` makes the worked picture of H-AP alone, ``--only surrogates`` that of the losses'
 surrogates; ``--run RUN --against RUN2 --manifest FILE`` takes the screenshots of runs of your own instead of
 training two small ones on drawn shapes. ``--demo runs/demo`` makes the pictures of the first page, in
-``docs/images/emoji``, from what ``happier demo`` left.
+``docs/images/emoji``, from what ``happier demo`` left. The fonts are the machine's: the pictures
+that are kept have Noto (Debian's ``fonts-noto-core``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from ranking import ranking_svg
-from screenshots import crop_for_first_page, take_screenshots, train_models
+from screenshots import compress, take_screenshots, train_models
 from surrogates import draw_surrogates
 
 HERE = Path(__file__).resolve().parent
@@ -58,7 +59,7 @@ def main() -> None:
             with_map = given.demo is not None
             made += take_screenshots(run, against, manifest, work, given.output, with_map=with_map)
         if given.demo is not None:
-            crop_for_first_page(given.output)
+            compress(given.output)
     for path in made:
         print(f"{path}: {path.stat().st_size / 1024:.0f} KiB")  # noqa: T201
 

@@ -15,10 +15,12 @@ from shapes import LEVELS, write_folder
 
 from happier.cli import app
 from happier.data import Manifest, import_manifest, split_by_class
-from happier.search import Index
+from happier.search import Hit, Index
 from happier.web.server import ExplorerServer, open_explorer
 
-VIEW = {"width": 1180, "height": 820}
+VIEW = {"width": 1180, "height": 940}
+MARGIN = 16
+SHOWN = 12
 
 
 def happier(*words: str | Path) -> None:
@@ -57,16 +59,11 @@ def take_screenshots(
     with _browser() as browser:
         page = browser.new_page(viewport=VIEW, device_scale_factor=1, reduced_motion="reduce")
         page.goto((report / "index.html").as_uri())
-        taken.append(_shot(page, output / "report.webp"))
-        # The end of the section before would look out from under the bar.
-        page.evaluate(
-            """() => {
-              const examples = document.querySelector('#examples');
-              examples.previousElementSibling.style.visibility = 'hidden';
-              examples.scrollIntoView();
-            }"""
-        )
-        taken.append(_shot(page, output / "report-examples.webp"))
+        taken.append(_shot(page, output / "report.webp", start=".hero .kicker", end=".hero .legend"))
+        page.evaluate("document.querySelector('#examples').scrollIntoView()")
+        page.wait_for_load_state("networkidle")
+        example = "#examples .reason:first-of-type .example:first-of-type"
+        taken.append(_shot(page, output / "report-examples.webp", start="#examples > h2", end=example))
         taken += _explorer(page, *indexes, output, with_map=with_map)
     return taken
 
@@ -74,51 +71,61 @@ def take_screenshots(
 def _explorer(page: Any, index: Path, against: Path, output: Path, *, with_map: bool) -> list[Path]:
     opened = Index.open(index)
     query = _telling_query(opened)
-    more, less = opened.search_id(query, k=6)[0].id, opened.search_id(query, k=6)[-1].id
+    more, *_, less = sorted(opened.search_id(query, k=SHOWN), key=lambda hit: -_shared(opened, query, hit))
     with ExplorerServer(open_explorer(index, against)).running() as server:
-        page.goto(f"{server.address}/?id={quote(query)}&id={quote(more)}&less={quote(less)}&k=12")
+        page.goto(f"{server.address}/?id={quote(query)}&id={quote(more.id)}&less={quote(less.id)}&k={SHOWN}")
         page.wait_for_selector(".results .card:not(.skeleton)")
         page.wait_for_load_state("networkidle")
-        taken = [_shot(page, output / "explorer.webp")]
+        taken = [_shot(page, output / "explorer.webp", end=".results .card:nth-child(6)")]
         if not with_map:
             return taken
-        page.goto(f"{server.address}/?view=map&id={quote(query)}&k=12")
+        page.goto(f"{server.address}/?view=map&id={quote(query)}&k={SHOWN}")
         page.wait_for_selector(".map-list .card")
         page.wait_for_load_state("networkidle")
-        page.evaluate("document.querySelector('.map-tools').scrollIntoView()")
-        return [*taken, _shot(page, output / "map.webp")]
+        return [*taken, _shot(page, output / "map.webp", start=".map-tools", end=".map-legend")]
 
 
 def _telling_query(index: Index) -> str:
-    """The first image whose answers share as many different levels with it as any image's do."""
+    """The image whose answers share the most different levels with it, and then the most levels in all."""
 
-    def kinds(item: str) -> int:
-        own = index.class_paths[index.row(item)].split("/")
-        answers = (hit.class_path.split("/") for hit in index.search_id(item, k=6))
-        return len({sum(a == b for a, b in zip(own, answer, strict=True)) for answer in answers})
+    def kinds(item: str) -> tuple[int, int]:
+        shared = [_shared(index, item, hit) for hit in index.search_id(item, k=SHOWN)]
+        return len(set(shared)), sum(shared)
 
     return max(index.ids, key=kinds)
 
 
-def _shot(page: Any, path: Path) -> Path:
+def _shared(index: Index, item: str, hit: Hit) -> int:
+    own, other = index.class_paths[index.row(item)].split("/"), hit.class_path.split("/")
+    return sum(a == b for a, b in zip(own, other, strict=True))
+
+
+def _shot(page: Any, path: Path, *, start: str = "body", end: str) -> Path:
+    """The page from the top of ``start`` to the bottom of the last ``end``: nothing is cut in half."""
     page.wait_for_timeout(300)
-    with Image.open(io.BytesIO(page.screenshot())) as image:
+    clip = page.evaluate(
+        """([start, end, margin]) => {
+          const ends = [...document.querySelectorAll(end)];
+          const boxes = [document.querySelector(start), ...ends].map((one) => one.getBoundingClientRect());
+          const x = Math.max(0, Math.min(...boxes.map((box) => box.left)) - margin);
+          const y = Math.max(0, boxes[0].top + scrollY - margin);
+          const right = Math.min(innerWidth, Math.max(...boxes.map((box) => box.right)) + margin);
+          const bottom = Math.max(...boxes.slice(1).map((box) => box.bottom)) + scrollY + margin;
+          return { x, y, width: right - x, height: bottom - y };
+        }""",
+        [start, end, MARGIN],
+    )
+    with Image.open(io.BytesIO(page.screenshot(clip=clip, full_page=True))) as image:
         image.convert("RGB").save(path, lossless=True, method=6)
     return path
 
 
-def crop_for_first_page(folder: Path) -> None:
-    """Leave out menus and margins, and compress: photographs and drawings need no lossless pixels."""
-    boxes = {
-        "report-examples": (40, 175, 1140, 815),
-        "report": (40, 150, 1140, 800),
-        "explorer": None,
-        "map": (0, 0, 1180, 730),
-    }
-    for name, box in boxes.items():
-        with Image.open(folder / f"{name}.webp") as image:
-            part = image.convert("RGB").crop(box)
-        part.save(folder / f"{name}.webp", quality=88, method=6)
+def compress(folder: Path) -> None:
+    """Drawings and photographs need no lossless pixels."""
+    for path in folder.glob("*.webp"):
+        with Image.open(path) as image:
+            whole = image.convert("RGB")
+        whole.save(path, quality=88, method=6)
 
 
 @contextmanager

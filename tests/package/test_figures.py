@@ -59,7 +59,8 @@ def test_screenshots_are_taken(made):
     assert [path.name for path in taken] == sorted(path.name for path in IMAGES.glob("*.webp"))
     for path in taken:
         with Image.open(path) as image:
-            assert image.size == (1180, 820)
+            assert 1000 < image.width <= 1180
+            assert 500 < image.height < 1000, f"{path.name} does not end with what it shows"
             assert len(image.convert("RGB").getcolors(1 << 24)) > 1000, f"{path.name} is nearly empty"
 
 

@@ -131,7 +131,7 @@ def _signed(value: float, unit: str) -> str:
 def _p_value(value: float) -> str:
     if math.isnan(value):
         return DASH
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+    return "p\u00a0<\u00a00.001" if value < 0.001 else f"p\u00a0=\u00a0{value:.3f}"
 
 
 def _script_json(value: Any) -> Markup:
