@@ -15,14 +15,12 @@ def ids_of(page: Any, where: str = RESULT) -> list[str]:
     return ids
 
 
-def scroll_until(page: Any, count: int) -> None:
+def scroll_until(page: Any, count: int, what: str = RESULT) -> None:
     """Scroll down until at least so many results are shown."""
     page.mouse.move(200, 400)
-    while (shown := len(ids_of(page))) < count:
+    while (shown := len(ids_of(page, what))) < count:
         page.mouse.wheel(0, 30_000)
-        page.wait_for_function(
-            "([what, n]) => document.querySelectorAll(what).length > n", arg=[RESULT, shown]
-        )
+        page.wait_for_function("([what, n]) => document.querySelectorAll(what).length > n", arg=[what, shown])
 
 
 def copied(page: Any) -> list[dict[str, str]]:

@@ -25,6 +25,10 @@ pytestmark = pytest.mark.slow
 COUNT, PICTURES, CLASSES, DIM = 100_000, 1_000, 400, 24
 LEVELS = ("kind", "group", "item")
 QUERY = "0/7.png"
+# Rows whose label says another kind than their vector.
+MISLABELLED = (1_234, 98_765)
+# Images that mistakes and classes are measured with, of all those that could be.
+QUERIES = 400
 # How many pixels of the map have the colour of each branch.
 COLOURED_PIXELS = """() => {
     const { map } = document.querySelector("canvas");
@@ -51,7 +55,7 @@ def vectors_in_clusters(item, generator, spread):
 
 @pytest.fixture(scope="module")
 def catalogue(tmp_path_factory):
-    """A manifest and the class of each image; a hundred folders are links to one of a thousand pictures."""
+    """A manifest and what each image shows; a hundred folders are links to one of a thousand pictures."""
     folder = tmp_path_factory.mktemp("large")
     generator = np.random.default_rng(0)
     (folder / "0").mkdir()
@@ -65,13 +69,15 @@ def catalogue(tmp_path_factory):
     for link in range(1, COUNT // PICTURES):
         (folder / str(link)).symlink_to("0")
     item = generator.integers(0, CLASSES, COUNT)
+    labels = item.copy()
+    labels[list(MISLABELLED)] = (item[list(MISLABELLED)] + CLASSES // 2) % CLASSES
     table = pd.DataFrame(
         {
             "path": [f"{number // PICTURES}/{number % PICTURES}.png" for number in range(COUNT)],
             "split": "test",
-            "kind": [f"kind {one // 80}" for one in item],
-            "group": [f"group {one // 8}" for one in item],
-            "item": [f"item {one}" for one in item],
+            "kind": [f"kind {one // 80}" for one in labels],
+            "group": [f"group {one // 8}" for one in labels],
+            "item": [f"item {one}" for one in labels],
         }
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +92,7 @@ def large(catalogue):
     manifest, item = catalogue
     torch.manual_seed(0)
     encoder = Encoder("test_resnet", dim=DIM, transform="small", image_size=48, level_names=LEVELS)
-    vectors = vectors_in_clusters(item, np.random.default_rng(1), 0.6)
+    vectors = vectors_in_clusters(item, np.random.default_rng(1), 0.85)
     return build_index(encoder, manifest, manifest.root / "many.index", vectors=vectors)
 
 
@@ -95,7 +101,9 @@ def explorer(large):
     with pytest.MonkeyPatch.context() as patch:
         # A smaller sample: this module is about the page, and the machine is shared.
         patch.setattr(catalogue_map, "LANDMARKS", 300)
-        patch.setattr(indexed_model, "analyse", functools.partial(analysis.analyse, max_pairs=10_000_000))
+        patch.setattr(
+            indexed_model, "analyse", functools.partial(analysis.analyse, max_pairs=QUERIES * COUNT)
+        )
         yield Explorer(large)
 
 
@@ -341,3 +349,82 @@ def test_the_map_of_100_000_images(screen, address):
     assert re.sub(r"\D", "", title) == str(seen)
     assert 0 < seen < 5_000
     check_both_themes(page)
+
+
+@pytest.fixture(scope="module")
+def answers(large):
+    """The ten best answers to each query that stands for all: their rows and scores, by the query's row."""
+    rows = np.sort(np.random.default_rng(0).choice(COUNT, size=QUERIES, replace=False)).tolist()
+    found = {}
+    for row in rows:
+        scores = exact_scores(large, large.vector(row), [large.items.table["path"].iloc[row]])
+        best = np.argsort(-scores)[:10]
+        found[row] = (best, scores[best])
+    return found
+
+
+def test_the_worst_mistakes(screen, address, large, answers):
+    """Every query whose first answer is of another item, furthest off first, then by score."""
+    ids = large.items.table["path"]
+    wrong = []
+    for row, (best, scores) in answers.items():
+        missed = 3 - int(shared_levels(large, ids.iloc[row], best[:1])[0])
+        if missed:
+            wrong.append((-missed, -scores[0], ids.iloc[row]))
+    assert len(wrong) > 24, "more than the page shows at once"
+    page = screen
+    page.goto(f"{address}/?view=mistakes")
+    page.wait_for_selector(".mistake")
+    scroll_until(page, len(wrong), ".mistake")
+    assert ids_of(page, ".mistake") == [one for *_, one in sorted(wrong)]
+    worst = sorted(wrong)[0][2]
+    shown = page.locator(f'.mistake[data-id="{worst}"] .score').inner_text()
+    exact = exact_h_ap(large, worst, exact_scores(large, large.vector(large.row(worst)), [worst]))
+    assert float(re.search(r"[\d.]+", shown)[0]) == pytest.approx(exact, abs=0.051)
+    check_both_themes(page)
+
+
+def test_a_class_and_what_it_is_taken_for(screen, address, large, answers):
+    """Its size, its groups, and the other kinds among the answers to its images."""
+    table = large.items.table
+    inside = table["kind"] == "kind 0"
+    page = screen
+    page.goto(f"{address}/?view=class&path=kind 0")
+    page.wait_for_selector(".bars li")
+    facts = page.locator(".stats").inner_text()
+    assert f"{inside.sum():,}" in facts.replace("\N{NO-BREAK SPACE}", ",")
+    groups = page.locator(".class-list li").all_inner_texts()
+    sizes = table.loc[inside, "group"].value_counts()
+    assert {re.split(r"\n", one)[0] for one in groups} == set(sizes.index)
+    kinds = np.concatenate(
+        [table["kind"].to_numpy()[best] for row, (best, _) in answers.items() if inside.iloc[row]]
+    )
+    others = pd.Series(kinds[kinds != "kind 0"]).value_counts() / len(kinds)
+    shares = {
+        name.inner_text(): share.inner_text()
+        for name, share in zip(
+            page.locator(".bars li a").all(), page.locator(".bars li .n").all(), strict=True
+        )
+    }
+    assert shares == {name: f"{100 * share:.1f} %" for name, share in others.items()}
+    check_both_themes(page)
+
+
+def test_suspects(screen, address, large):
+    """Wrong labels are found among 100,000 images, and what speaks against them is near them."""
+    page = screen
+    page.set_default_timeout(300_000)  # every image is compared with every other, once
+    page.goto(f"{address}/?view=suspects")
+    page.wait_for_selector(".suspect")
+    listed = page.request.get(f"{address}/api/suspects?limit=200").json()["suspects"]
+    ids = large.items.table["path"]
+    assert {ids.iloc[row] for row in MISLABELLED} <= {one["item"]["id"] for one in listed}
+    assert [one["severity"] for one in listed] == sorted((one["severity"] for one in listed), reverse=True)
+    for one in listed[:2]:
+        assert page.locator(".suspect").get_attribute("data-id") == one["item"]["id"]
+        scores = exact_scores(large, large.vector(large.row(one["item"]["id"])), [one["item"]["id"]])
+        nearest = set(ids.iloc[np.argsort(-scores)[:100]])
+        assert {other["id"] for other in one["evidence"]} <= nearest
+        check_both_themes(page)
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".suspect")
