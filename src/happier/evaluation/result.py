@@ -172,7 +172,8 @@ class Differences(dict[str, Difference]):
             if higher_is_better(metric) is None or is_redundant(metric):
                 continue
             low, high = (_cell(metric, value, signed=True) for value in (one.low, one.high))
-            cells = (_cell(metric, one.mean, signed=True), f"{low} to {high}", format_p_value(one.p_value))
+            interval = low if low == high else f"{low} to {high}"
+            cells = (_cell(metric, one.mean, signed=True), interval, format_p_value(one.p_value))
             table.add_row(metric, *cells, _better(metric, one))
         return table
 
