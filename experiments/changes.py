@@ -1,7 +1,8 @@
 """What does each part of HAPPIER give? Can it be beaten? Its chosen configuration, one change at a time.
 
-Heads on kept features of emoji, as in `tuned`, several seeds of each. ``changes.yaml`` has the studies. A run
-is a row of ``results/features-emoji.parquet``, like those of the protocol, some of which it shares.
+Heads on kept features, as in `tuned`, several seeds of each; of emoji where a study names no other set.
+``changes.yaml`` has the studies. A run is a row of ``results/features-SET.parquet``, like those of the
+protocol, some of which it shares.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def read_changes(name: str) -> dict[str, tuple[TunedRun, ...]]:
     studies = _read()
     if name not in studies:
         raise ConfigError(f"no study {name!r}{did_you_mean(name, studies)}; there are {', '.join(studies)}")
-    study, chosen = studies[name], find_method(FEATURES, SET, METHOD).first
+    study = studies[name]
+    chosen = find_method(FEATURES, study.get("set", SET), METHOD).first
     rows = {
         row: replace(chosen, split=study["split"], settings=changed(chosen.settings, overrides))
         for row, overrides in study["rows"].items()
