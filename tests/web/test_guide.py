@@ -29,7 +29,7 @@ def test_curl_python_and_javascript_run(place, tmp_path, photo):
     access = access_for("127.0.0.1", token=None, token_file=tmp_path / "tokens.toml")
     (tmp_path / "search.mjs").write_text(block("javascript")[0])
     (tmp_path / "search.py").write_text(block("python")[0])
-    (tmp_path / "curl.sh").write_text(block("bash")[0])
+    (tmp_path / "curl.sh").write_text(next(code for code in block("bash") if code.startswith("curl")))
     node = shutil.which("node")
     assert node is not None
     commands = (["bash", "-ex", "curl.sh"], [sys.executable, "search.py"], [node, "search.mjs"])

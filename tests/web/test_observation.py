@@ -199,7 +199,8 @@ def test_under_a_path(explorer, stripped):
         assert item["thumbnail"].startswith("/photos/thumbnails/a/0?")
         assert client.get(item["thumbnail"]).status_code == 200
         page = client.get(f"{root}/").text
-        assert 'src="static/app.js"' in page
+        assert 'href="static/icon.svg"' in page
+        assert 'import("./static/map.js")' in page
         assert not re.search(r'(?:src|href)="/', page)  # all relative to the page
         assert client.get(f"{root}/api/openapi.json").json()["servers"] == [{"url": "/photos"}]
 
