@@ -5,6 +5,10 @@ import { keep } from "./place.js";
 
 const LARGEST = 200; // of one request
 const AHEAD = 700; // pixels before the end
+const FIRST = 8; // on the screen before the others are drawn
+
+// Until what was drawn is on the screen. Nothing is, in a tab that the reader has not looked at.
+const frame = () => new Promise((done) => (document.hidden ? done() : requestAnimationFrame(() => setTimeout(done))));
 
 // `load(offset, limit)` gives { items, total }; `draw(item)` an element; `first` are items that are there already.
 export async function endless(box, { load, draw, signal, page, shown = 0, first = null, className = "grid" }) {
@@ -14,11 +18,18 @@ export async function endless(box, { load, draw, signal, page, shown = 0, first 
   const list = [];
   let total = Infinity, busy = false;
 
-  const add = (answer) => {
-    grid.append(...answer.items.map(draw));
+  async function add(answer) {
+    const atOnce = list.length ? answer.items.length : FIRST;
+    grid.append(...answer.items.slice(0, atOnce).map(draw));
+    if (!list.length) {
+      box.replaceChildren(grid);
+      await frame();
+      if (signal.aborted) return;
+    }
+    grid.append(...answer.items.slice(atOnce).map(draw));
     list.push(...answer.items);
     total = answer.items.length ? answer.total : list.length;
-  };
+  }
 
   async function grow(count) {
     busy = true;
@@ -26,7 +37,8 @@ export async function endless(box, { load, draw, signal, page, shown = 0, first 
       while (list.length < Math.min(count, total)) {
         const answer = await load(list.length, Math.min(LARGEST, count - list.length));
         if (signal.aborted) return;
-        add(answer);
+        await add(answer);
+        if (signal.aborted) return;
       }
       button.textContent = `Show more of ${number(total)}`;
     } finally {
@@ -48,10 +60,11 @@ export async function endless(box, { load, draw, signal, page, shown = 0, first 
     say(`${number(list.length)} of ${number(total)}`);
   }
 
-  if (first) add(first);
+  if (first) await add(first);
+  if (signal.aborted) return { list, total };
   await grow(Math.max(page, shown));
   if (signal.aborted) return { list, total };
-  box.replaceChildren(grid, end);
+  box.append(end);
   // Only a reader who scrolls wants more; the button is for those who do not. A page that is too short to scroll has a wheel only.
   const near = () => { if (!end.hidden && end.getBoundingClientRect().top < innerHeight + AHEAD) next(); };
   for (const event of ["scroll", "wheel"]) addEventListener(event, near, { passive: true, signal });
