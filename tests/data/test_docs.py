@@ -42,7 +42,8 @@ def test_commands_of_the_page(tmp_path, make_image, monkeypatch):
     with tarfile.open(tmp_path / "shards" / "0.tar", "w") as shard:
         shard.add(picture, "1.jpg")
         shard.add(tmp_path / "1.json", "1.json")
-    commands = re.findall(r"^happier (data [^A-Z\n]+)$", text, re.MULTILINE)  # not those with a NAME to fill in
+    # Not those with a NAME to fill in.
+    commands = re.findall(r"^happier (data [^A-Z\n]+)$", text, re.MULTILINE)
     assert len(commands) == 5
     for command in commands:
         result = CliRunner().invoke(app, shlex.split(command))

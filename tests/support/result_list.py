@@ -6,7 +6,7 @@ import csv
 import io
 from typing import Any
 
-RESULT = ".results .card:not(.skeleton)"
+RESULT = ".results .card:not(.skeleton):not([aria-busy] *)"  # of a list that is drawn to its end
 
 
 def ids_of(page: Any, where: str = RESULT) -> list[str]:

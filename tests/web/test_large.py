@@ -374,7 +374,7 @@ def test_the_worst_mistakes(screen, address, large, answers):
     assert len(wrong) > 24, "more than the page shows at once"
     page = screen
     page.goto(f"{address}/?view=mistakes")
-    page.wait_for_selector(".mistake")
+    page.wait_for_selector(".mistakes:not([aria-busy]) .mistake")
     scroll_until(page, len(wrong), ".mistake")
     assert ids_of(page, ".mistake") == [one for *_, one in sorted(wrong)]
     worst = sorted(wrong)[0][2]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from result_list import RESULT
 
 from happier.report.level_colours import palette
 from happier.web.routes import pages
@@ -16,7 +17,6 @@ HERE = Path(__file__).parent
 
 pytestmark = pytest.mark.slow
 
-RESULT = ".results .card:not(.skeleton)"
 QUERY = "images/red-circle-0.png"
 
 

@@ -15,6 +15,7 @@ from happier.web.server import ExplorerServer
 
 pytestmark = pytest.mark.slow
 
+ANY = ".results .card:not(.skeleton)"  # also of a list that is being drawn
 QUERY, OTHER = "images/red-circle-0.png", "images/red-circle-3.png"
 # A phone, a tablet and a desktop, in both themes.
 SCREENS = [(360, "dark"), (768, "light"), (1440, "dark")]
@@ -125,13 +126,29 @@ def test_a_list_grows_and_its_place_is_kept(screen, single):
     assert len(ids_of(page)) == 60
 
 
+def test_the_first_results_are_shown_before_the_others_are_drawn(page, single):
+    page.add_init_script(f"""
+        window.shown = new Set();
+        const look = () => {{
+            window.shown.add(document.querySelectorAll(`{ANY}`).length);
+            requestAnimationFrame(look);
+        }};
+        requestAnimationFrame(look);
+    """)
+    page.goto(f"{single}/?id={QUERY}")
+    page.wait_for_selector(RESULT)
+    assert len(ids_of(page)) == 24
+    page.wait_for_function("() => window.shown.has(24)")
+    assert sorted(page.evaluate("[...window.shown]"))[-2:] == [8, 24]
+
+
 def test_a_branch_grows_by_its_button_too(page, single):
     page.goto(f"{single}/?within=warm&shown=0")
-    page.wait_for_selector(".grid .card:not(.skeleton)")
+    page.wait_for_selector(".grid:not([aria-busy]) .card:not(.skeleton)")
     assert len(ids_of(page, "main .card")) == 30
     assert page.locator(".list-end").is_hidden()
     page.goto(f"{single}/?view=mistakes")
-    page.wait_for_selector(".mistake")
+    page.wait_for_selector(".mistakes:not([aria-busy]) .mistake")
     before = page.locator(".mistake").count()
     button = page.get_by_role("button", name="Show more of")
     if button.is_visible():

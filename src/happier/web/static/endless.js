@@ -12,7 +12,7 @@ const frame = () => new Promise((done) => (document.hidden ? done() : requestAni
 
 // `load(offset, limit)` gives { items, total }; `draw(item)` an element; `first` are items that are there already.
 export async function endless(box, { load, draw, signal, page, shown = 0, first = null, className = "grid" }) {
-  const grid = el("div", { class: className, "data-grid": true });
+  const grid = el("div", { class: className, "data-grid": true, "aria-busy": "true" });
   const button = el("button", { class: "button quiet", type: "button", onclick: () => next() });
   const end = el("div", { class: "row centre list-end" }, button);
   const list = [];
@@ -64,6 +64,7 @@ export async function endless(box, { load, draw, signal, page, shown = 0, first 
   if (signal.aborted) return { list, total };
   await grow(Math.max(page, shown));
   if (signal.aborted) return { list, total };
+  grid.removeAttribute("aria-busy");
   box.append(end);
   // Only a reader who scrolls wants more; the button is for those who do not. A page that is too short to scroll has a wheel only.
   const near = () => { if (!end.hidden && end.getBoundingClientRect().top < innerHeight + AHEAD) next(); };
