@@ -313,7 +313,8 @@ def test_a_long_ranking_keeps_its_place_and_can_be_taken_away(screen, address, l
     assert ids_of(page) == ids
 
 
-def test_a_long_branch_keeps_its_place(page, address):
+def test_a_long_branch_keeps_its_place(screen, address):
+    page = screen
     page.goto(f"{address}/?within=kind 0&shown=600")
     page.wait_for_function("() => document.querySelectorAll('main .card').length === 600")
     where = page.evaluate("() => { scrollTo(0, document.body.scrollHeight / 2); return scrollY; }")
@@ -349,6 +350,60 @@ def test_the_map_of_100_000_images(screen, address):
     assert re.sub(r"\D", "", title) == str(seen)
     assert 0 < seen < 5_000
     check_both_themes(page)
+
+
+def test_a_lasso_around_a_part_of_100_000_images(screen, address):
+    page = screen
+    page.goto(f"{address}/?view=map")
+    page.wait_for_function("() => document.querySelector('canvas')?.map?.visible?.length === 100000")
+    canvas = page.locator("canvas")
+    canvas.scroll_into_view_if_needed()
+    page.get_by_role("button", name="Lasso").click()
+    box = canvas.bounding_box()
+    corners = [(0.05, 0.05), (0.5, 0.05), (0.5, 0.9), (0.05, 0.9)]
+    left, *others = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in corners]
+    page.mouse.move(*left)
+    page.mouse.down()
+    for corner in others:
+        page.mouse.move(*corner, steps=8)
+    page.mouse.up()
+    page.wait_for_selector(".map-list .card")
+    title = page.locator(".map-list h2").inner_text()
+    inside = page.evaluate(
+        """() => {
+            const { map } = document.querySelector("canvas");
+            const [left, top] = map.toMap(0.05 * map.width, 0.05 * map.height);
+            const [right, bottom] = map.toMap(0.5 * map.width, 0.9 * map.height);
+            const [low, high] = [Math.min(top, bottom), Math.max(top, bottom)];
+            let count = 0;
+            for (let row = 0; row < map.points.count; row++) {
+                const x = map.points.x(row), y = map.points.y(row);
+                if (x > left && x < right && y > low && y < high) count++;
+            }
+            return count;
+        }"""
+    )
+    assert 10_000 < inside < 90_000
+    # The corners are whole pixels, and whole thousandths in the address.
+    assert int(re.sub(r"\D", "", title)) == pytest.approx(inside, rel=0.03)
+    page.reload()
+    page.wait_for_selector(".map-list .card")
+    assert page.locator(".map-list h2").inner_text() == title
+
+
+def test_results_of_a_query_on_the_map_of_100_000_images(screen, address, large):
+    page = screen
+    page.goto(f"{address}/?id={QUERY}&k=12")
+    page.wait_for_selector(RESULT)
+    ids = ids_of(page)
+    page.get_by_role("link", name="on the map").click()
+    page.wait_for_selector(".map-list .card")
+    assert ids_of(page, ".map-list .card") == ids
+    marks = page.evaluate("() => document.querySelector('canvas').map.marks.map((one) => one.row)")
+    assert marks == [large.row(one) for one in ids]
+    page.get_by_role("link", name="the results alone").click()
+    page.wait_for_selector(RESULT)
+    assert ids_of(page) == ids
 
 
 @pytest.fixture(scope="module")
