@@ -18,7 +18,7 @@ NEEDED: Final = {
     "report": ("pandas", "timm", "jinja2", "matplotlib"),
     "web": ("pandas", "timm", "faiss", "fastapi", "uvicorn"),
     "client": ("httpx",),
-    "loggers": ("lightning",),
+    "loggers": ("lightning", "mlflow", "wandb"),
     "bench": (),
 }
 

@@ -186,6 +186,9 @@ def test_no_message_names_another_distribution():
     [
         ("search", "data", "pandas", "search"),  # both bring it: the command needs all of its extra
         ("data", "report", "jinja2", "report"),  # an option needs more than its command
+        ("train", "loggers", "wandb", "loggers"),
+        ("train", "loggers", "mlflow", "loggers"),
+        ("train", "loggers", "lightning", "train"),  # the command itself lacks it
         ("search", "data", "unheard_of", "search"),
     ],
 )
