@@ -7,7 +7,7 @@
 # The images are mounted at the path that they had when they were indexed.
 # The default torch runs on CPU and CUDA. For an image of a third of the size, without CUDA, give the address of torch's CPU wheels:
 #
-#     docker build -t happier --build-arg TORCH_WHEELS=ADDRESS .
+#     docker build -t happier --build-arg TORCH_WHEELS=https://download.pytorch.org/whl/cpu .
 #
 # Linted, not built, by its authors.
 ARG PYTHON=3.11
@@ -18,7 +18,8 @@ ENV PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONUNBUFFERED=1
 
 WORKDIR /src
 COPY constraints.txt ./
-RUN pip install -c constraints.txt ${TORCH_WHEELS:+--index-url "$TORCH_WHEELS"} torch torchvision
+# Beside PyPI, not instead: what torch depends on is pinned to versions that PyTorch's own index may lack. Of two equal versions pip takes "+cpu".
+RUN pip install -c constraints.txt ${TORCH_WHEELS:+--extra-index-url "$TORCH_WHEELS"} torch torchvision
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 RUN pip install -c constraints.txt '.[web]' && rm -rf /src
