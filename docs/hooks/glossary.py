@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
-from mkdocs.utils import get_relative_url
 
 GLOSSARY = Path(__file__).resolve().parents[1] / "glossary.md"
 # Words that every page is full of, or that mean something else in a sentence.
@@ -66,9 +66,10 @@ def link_first_uses(content: str, address: str, name: str) -> str:
     return "".join(parts)
 
 
-def on_page_content(content: str, page: Page, **rest: Any) -> str:
+def on_page_content(content: str, page: Page, files: Files, **rest: Any) -> str:
     """Link the words of every page but the glossary itself and the API."""
     del rest
     if page.file.src_uri.startswith(("api/", "decisions/")) or page.file.src_uri == "glossary.md":
         return content
-    return link_first_uses(content, get_relative_url("glossary/", page.url), page.file.src_uri)
+    address = files.src_uris["glossary.md"].url_relative_to(page.file)
+    return link_first_uses(content, address, page.file.src_uri)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -24,6 +25,11 @@ def site(tmp_path_factory):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return place
+
+
+def pages_of(site):
+    """All pages but the one for what is not found: that is for servers, its links begin at the root."""
+    return sorted(set(site.rglob("*.html")) - {site / "404.html"})
 
 
 def test_every_page_is_in_the_sites_menu():
@@ -68,20 +74,30 @@ def home_of(module, name):
 
 @pytest.mark.slow
 def test_formulas_are_drawn_and_words_lead_to_the_glossary(site):
-    words = re.findall(r'<a id="([^"]+)"', (site / "glossary" / "index.html").read_text())
-    for page in site.rglob("index.html"):
+    words = re.findall(r'<a id="([^"]+)"', (site / "glossary.html").read_text())
+    for page in pages_of(site):
         text = page.read_text()
         assert "arithmatex" not in text, f"{page}: a formula was left as it is written"
         assert set(re.findall(r'class="term" href="[^"]*#([^"]+)"', text)) <= set(words)
-    assert (site / "metrics" / "index.html").read_text().count("<math") > 10
-    concepts = (site / "concepts" / "index.html").read_text()
-    assert concepts.count('href="../glossary/#severity"') == 1  # the first use only
-    assert "#proxy" not in (site / "guides" / "serving" / "index.html").read_text()  # a reverse proxy
+    assert (site / "metrics.html").read_text().count("<math") > 10
+    concepts = (site / "concepts.html").read_text()
+    assert concepts.count('href="glossary.html#severity"') == 1  # the first use only
+    assert "#proxy" not in (site / "guides" / "serving.html").read_text()  # a reverse proxy
+
+
+@pytest.mark.slow
+def test_the_site_opens_from_disk(site):
+    """A link to a directory would list its files there."""
+    for page in pages_of(site):
+        links = re.findall(r'<a [^>]*?href="(?![a-z]+:)([^"#]+)', page.read_text())
+        assert len(links) > 50, f"{page}: the menu is not there"
+        for link in links:
+            assert (page.parent / unquote(link)).is_file(), f"{page}: {link}"
 
 
 @pytest.mark.slow
 def test_the_examples_are_shown_whole(site):
-    page = html.unescape(re.sub(r"<[^>]+>", "", (site / "examples" / "index.html").read_text()))
+    page = html.unescape(re.sub(r"<[^>]+>", "", (site / "examples.html").read_text()))
     for script in (ROOT / "examples").glob("*.py"):
         last = script.read_text().strip().splitlines()[-1]
         assert last in page, f"{script.name} is not on the page"
@@ -107,7 +123,7 @@ BROKEN_WORDS = """() => [...document.querySelectorAll(".md-typeset :is(td, th)")
 def test_pages_fit_a_phone_and_words_in_tables_stay_whole(site, browser):
     faults = {}
     page = browser.new_page(viewport={"width": 360, "height": 800})
-    for file in sorted(site.rglob("index.html")):
+    for file in pages_of(site):
         page.goto(file.as_uri())
         width, broken = page.evaluate("document.documentElement.scrollWidth"), page.evaluate(BROKEN_WORDS)
         if width > 360 or broken:
