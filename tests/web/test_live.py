@@ -199,6 +199,19 @@ def test_several_images_of_a_new_class_in_one_request(copy, tokens, tmp_path):
         assert client.get("/api/info").json()["sides"][0]["images"] == 63
 
 
+def test_a_refused_addition_leaves_no_file(copy, tokens, tmp_path):
+    explorer = open_explorer(copy, writes=tmp_path / "added")
+    image = ("x.png", as_bytes(new_image()), "image/png")
+    with client_for(explorer, tokens) as client:
+        for ids in ([FIRST], [""], [" "], ["x" * 5000], ["one", "two"]):
+            refused = client.post("/api/images", files={"file": image}, data={"id": ids})
+            assert refused.status_code == 422, ids
+            assert "\n" not in refused.json()["detail"]
+        files = [("file", image), ("file", ("bad.png", b"not an image", "image/png"))]
+        assert client.post("/api/images", files=files).status_code == 400
+    assert list((tmp_path / "added").iterdir()) == []
+
+
 @pytest.mark.parametrize("case", ["reader", "no folder", "no token"])
 def test_without_a_token_that_may_write_nothing_changes(copy, tokens, tmp_path, case):
     explorer = Explorer(Index.open(copy), writes=None if case == "no folder" else tmp_path / "added")

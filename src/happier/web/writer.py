@@ -69,28 +69,25 @@ class CatalogueWriter:
             raise InputError(f"{class_path!r} has {len(names)} levels, the index {len(model.index.levels)}")
         if ids and len(ids) != len(files):
             raise InputError(f"give one id for each image: {len(files)} images, {len(ids)} ids")
-        paths = [self._keep(data) for data in files]
-        chosen = list(ids) or [path.name for path in paths]
+        if not all(one.strip() for one in ids):
+            raise InputError("an id must not be empty; without any the images are named by their content")
+        file_names = [_file_name(data) for data in files]
+        chosen = list(ids) or file_names
         if len(set(chosen)) < len(chosen):
             raise InputError("two of the images have the same id")
-        if len(set(paths)) < len(paths):
+        if len(set(file_names)) < len(file_names):
             raise InputError("two of the images are the same")
-        rows = {"path": [path.name for path in paths], "split": "test", "id": chosen}
+        _refuse_known(self._newest(key), chosen, file_names)  # before anything is written
+        rows = {"path": file_names, "split": "test", "id": chosen}
         for level, name in zip(model.index.levels, [*names, *[""] * len(model.index.levels)], strict=False):
             rows[level] = name
         manifest = Manifest(pd.DataFrame(rows), levels=model.index.levels, root=self._folder)
+        paths = [self._keep(data, name) for data, name in zip(files, file_names, strict=True)]
         embedder = model.embedder
         vectors = np.stack([embedder.embed_tensor(embedder.encoder.read_image(path)) for path in paths])
         with self._changing:
             changed = self._newest(key).beside()
-            taken = [one for one in chosen if one in changed]
-            if taken:
-                raise InputError(f"the index has an image with the id {taken[0]!r} already; delete it first")
-            # A file is named after its content.
-            same = changed.items.table["path"].str.endswith(tuple(path.name for path in paths))
-            if same.any():
-                known = changed.ids[int(same.to_numpy().argmax())]
-                raise InputError(f"the index has this image already, with the id {known!r}")
+            _refuse_known(changed, chosen, file_names)
             changed.add(manifest, vectors, fingerprint=model.index.head.fingerprint)
             self._explorer.show(key, changed)
         return changed, chosen
@@ -112,12 +109,32 @@ class CatalogueWriter:
         model: IndexedModel = self._explorer.model(key)
         return model.index
 
-    def _keep(self, data: bytes) -> Path:
+    def _keep(self, data: bytes, name: str) -> Path:
         """Write an image's file, as it came: its vector must be that of the file."""
-        decode(data, name="the image")  # whole, and of an accepted size
-        kind = (open_image(data).format or "image").lower()
-        path = self._folder / f"{hashlib.sha256(data).hexdigest()[:32]}.{kind}"
+        path = self._folder / name
         if not path.exists():
             with atomic_file(path) as part:
                 part.write_bytes(data)
         return path
+
+
+def _file_name(data: bytes) -> str:
+    """The name of an image's file, after its content.
+
+    Raises:
+        ImageError: it is not an image, damaged, or too large.
+    """
+    decode(data, name="the image")  # whole, and of an accepted size
+    kind = (open_image(data).format or "image").lower()
+    return f"{hashlib.sha256(data).hexdigest()[:32]}.{kind}"
+
+
+def _refuse_known(index: Index, ids: Sequence[str], file_names: Sequence[str]) -> None:
+    """Raises `InputError` where the index has an image with one of the ids, or one of the images."""
+    taken = [one for one in ids if one in index]
+    if taken:
+        raise InputError(f"the index has an image with the id {taken[0]!r} already; delete it first")
+    same = index.items.table["path"].str.endswith(tuple(file_names))
+    if same.any():
+        known = index.ids[int(same.to_numpy().argmax())]
+        raise InputError(f"the index has this image already, with the id {known!r}")

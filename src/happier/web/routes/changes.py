@@ -12,7 +12,7 @@ from happier.search.index import Index
 from happier.web import schemas
 from happier.web.explorer import Explorer
 from happier.web.middleware.problem import TOKEN
-from happier.web.routes.parameters import EVERYWHERE, FORBIDDEN, UPLOAD, ModelKey
+from happier.web.routes.parameters import EVERYWHERE, FORBIDDEN, UPLOAD, Id, ModelKey
 from happier.web.tokens import Token
 from happier.web.writer import CatalogueWriter
 
@@ -31,7 +31,7 @@ def change_routes(explorer: Explorer) -> APIRouter:
         file: Annotated[list[UploadFile], File(description="the images", max_length=MAX_IMAGES)],
         class_path: Annotated[str, Form(max_length=2048, description="their class, e.g. animals/birds")] = "",
         item: Annotated[
-            list[str], Form(alias="id", description="an id for each; by default a checksum of its content")
+            list[Id], Form(alias="id", description="an id for each; by default a checksum of its content")
         ] = [],  # noqa: B006 - FastAPI copies it
         side: ModelKey = "a",
     ) -> Response:

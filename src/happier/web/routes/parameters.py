@@ -38,7 +38,9 @@ ItemId = Annotated[
     Query(alias="id", max_length=4096, description="id of the image, where the row may have moved"),
 ]
 Within = Annotated[str, Query(max_length=2048, description="only this branch, e.g. animals/birds")]
-Ids = Annotated[list[Annotated[str, StringConstraints(max_length=4096)]], Query(max_length=MAX_IMAGES)]
+# A longer one could be added, and then neither be searched with nor be removed.
+Id = Annotated[str, StringConstraints(max_length=4096)]
+Ids = Annotated[list[Id], Query(max_length=MAX_IMAGES)]
 Uploads = Annotated[list[Annotated[str, StringConstraints(max_length=64)]], Query(max_length=MAX_IMAGES)]
 Label = Annotated[str | None, Query(max_length=2048, description="class of the upload")]
 Offset = Annotated[int, Query(ge=0, le=10_000_000)]
