@@ -6,6 +6,7 @@ import asyncio
 import gc
 import shutil
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -210,6 +211,33 @@ def test_a_refused_addition_leaves_no_file(copy, tokens, tmp_path):
         files = [("file", image), ("file", ("bad.png", b"not an image", "image/png"))]
         assert client.post("/api/images", files=files).status_code == 400
     assert list((tmp_path / "added").iterdir()) == []
+
+
+def test_a_change_is_answered_once_every_process_shows_it(copy, tokens, tmp_path):
+    file = tmp_path / "metrics.f64"
+    ServerMetrics.create(file, 2)
+    mine, other = (ServerMetrics(processes=2, slot=slot, file=file) for slot in range(2))
+    explorer, elsewhere = open_explorer(copy, writes=tmp_path / "added"), Explorer(Index.open(copy))
+    create_app(elsewhere, metrics=other)  # says what its row holds
+    other.update()
+    seen = threading.Event()
+
+    def follow():
+        while explorer.model("a").index.head.generation < 2:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        elsewhere.refresh()
+        seen.set()
+        other.update()
+
+    access = access_for("127.0.0.1", token=None, token_file=tokens)
+    app = create_app(explorer, access=access, metrics=mine)
+    with TestClient(app, base_url=BASE, headers={"authorization": f"Bearer {WRITER}"}) as client:
+        thread = threading.Thread(target=follow)
+        thread.start()
+        assert client.delete("/api/images", params={"id": FIRST}).status_code == 200
+        assert seen.is_set()
+        thread.join()
 
 
 @pytest.mark.parametrize("case", ["reader", "no folder", "no token"])

@@ -41,7 +41,10 @@ def test_processes_share_and_are_replaced(place, tmp_path, photo):
         added = ask("POST", "/api/images", files=files, data={"id": "mine"})
         assert added.status_code == 201
         # At once in every process, also in one that had another state open.
+        assert {ask("GET", "/api/items").json()["version"] for _ in range(10)} == {added.json()["version"]}
         assert {ask("GET", "/api/search?id=mine").status_code for _ in range(10)} == {200}
+        removed = ask("DELETE", "/api/images?id=mine")
+        assert {ask("GET", "/api/items").json()["total"] for _ in range(10)} == {removed.json()["images"]}
         killed = server.workers()[0]
         killed.kill()
         while killed in server.workers() or len(server.workers()) < 2:

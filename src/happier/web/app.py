@@ -18,7 +18,7 @@ from happier.version import __version__
 from happier.web.access import Access
 from happier.web.explorer import Explorer
 from happier.web.limits import Limits
-from happier.web.live import watch
+from happier.web.live import GENERATION, watch
 from happier.web.metrics import ServerMetrics
 from happier.web.middleware import add_middleware
 from happier.web.routes.changes import change_routes
@@ -92,7 +92,7 @@ def create_api(
         map_routes(explorer, workers),
         suspect_routes(explorer, workers),
         image_routes(explorer, workers),
-        change_routes(explorer),
+        change_routes(explorer, metrics),
         page_routes(explorer),
     ]
     for router in routers:
@@ -113,7 +113,7 @@ def _gauges(explorer: Explorer, workers: Workers) -> dict[str, Callable[[], floa
 
     gauges: dict[str, Callable[[], float]] = {"happier_queued": lambda: workers.queued}
     for key in explorer.models:
-        gauges[f"happier_index_generation_{key}"] = partial(generation, key)
+        gauges[GENERATION.format(key)] = partial(generation, key)
         gauges[f"happier_index_images_{key}"] = partial(images, key)
     return gauges
 

@@ -82,6 +82,11 @@ class ServerMetrics:
         for number, value in enumerate(self._gauges.values(), start=self._first_gauge):
             self._mine[number] = value()
 
+    def lowest(self, gauge: str) -> float:
+        """The lowest value of a gauge that a process has written."""
+        self.update()
+        return float(self._rows[:, self._first_gauge + list(self._gauges).index(gauge)].min())
+
     def text(self) -> str:
         """All of it in Prometheus' text format."""
         self.update()

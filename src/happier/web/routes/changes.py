@@ -11,6 +11,8 @@ from fastapi import APIRouter, File, Form, HTTPException, Query, Request, Respon
 from happier.search.index import Index
 from happier.web import schemas
 from happier.web.explorer import Explorer
+from happier.web.live import shown_everywhere
+from happier.web.metrics import ServerMetrics
 from happier.web.middleware.problem import TOKEN
 from happier.web.routes.parameters import EVERYWHERE, FORBIDDEN, UPLOAD, Id, ModelKey
 from happier.web.tokens import Token
@@ -19,7 +21,7 @@ from happier.web.writer import CatalogueWriter
 MAX_IMAGES = 64
 
 
-def change_routes(explorer: Explorer) -> APIRouter:
+def change_routes(explorer: Explorer, metrics: ServerMetrics) -> APIRouter:
     """``POST`` and ``DELETE /api/images``."""
     routes = APIRouter(prefix="/api", tags=["images"], responses={**EVERYWHERE, **UPLOAD, **FORBIDDEN})
     # One at a time, and beside the requests' threads: a change may wait for another process.
@@ -43,6 +45,7 @@ def change_routes(explorer: Explorer) -> APIRouter:
             return writer.add(side, files, class_path, item)
 
         index, ids = await asyncio.get_running_loop().run_in_executor(thread, work)
+        await shown_everywhere(explorer, side, index, metrics)
         return _answer(index, ids, status=201)
 
     @routes.delete("/images", response_model=schemas.ChangeOut)
@@ -51,9 +54,10 @@ def change_routes(explorer: Explorer) -> APIRouter:
         item: Annotated[list[str], Query(alias="id", min_length=1, max_length=1000)],
         side: ModelKey = "a",
     ) -> Response:
-        """Remove images from the index; their files stay."""
+        """Remove images from the index; no search finds them when this is answered. Their files stay."""
         writer = _writer(request, explorer)
         index = await asyncio.get_running_loop().run_in_executor(thread, writer.delete, side, item)
+        await shown_everywhere(explorer, side, index, metrics)
         return _answer(index, item, status=200)
 
     return routes
