@@ -18,6 +18,16 @@ from happier.version import DISTRIBUTION, warn_of_namesake
 # `bench` brings other libraries' dependencies, so what it lacks is not what we forgot.
 EXTRAS = ("", "client", "data", "train", "search", "pgvector", "taxonomy", "report", "web")
 
+# What the commands and classes of an extra are made of; it needs nothing but the extra.
+PACKAGES = {
+    "client": ["client"],
+    "data": ["data"],
+    "train": ["encoder", "evaluation", "runs", "training", "vectors"],
+    "search": ["curation", "identification", "search"],
+    "report": ["report"],
+    "web": ["web"],
+}
+
 TEXTS = (".cff", ".html", ".ipynb", ".js", ".md", ".py", ".toml", ".yaml", ".yml")
 
 # Imports what every install has, then tries each extra in a child of its own.
@@ -25,7 +35,7 @@ WALK = """
 import importlib, importlib.metadata, json, os, pkgutil, sys
 import numba, numpy, rich, threadpoolctl, torch, typer
 
-def walk(hidden, extras):
+def walk(hidden, extras, packages):
     class Without:
         def __init__(self, finder):
             self.finder = finder
@@ -53,6 +63,11 @@ def walk(hidden, extras):
         arguments += [s for p in command.params if p.param_type_name == "option" and p.required
                       for s in (p.opts[0], os.devnull)]
         found[" ".join(path)] = [extra, *outcome(lambda: app([*path, *arguments], standalone_mode=False))]
+    for package in packages:
+        home = importlib.import_module(f"happier.{package}")
+        for _, module, _ in pkgutil.walk_packages(home.__path__, f"happier.{package}."):
+            if not module.startswith("happier.search.pgvector"):
+                found[f"within: {module}"] = outcome(lambda: importlib.import_module(module))
     return found
 
 def outcome(call):
@@ -70,10 +85,10 @@ def leaves(command, path):
         yield path, command, getattr(command.callback, "__wrapped__", command.callback).extra
 
 results = {}
-for name, (hidden, extras) in json.load(sys.stdin).items():
+for name, (hidden, extras, packages) in json.load(sys.stdin).items():
     reader, writer = os.pipe()
     if os.fork() == 0:
-        os.write(writer, json.dumps(walk(set(hidden), set(extras))).encode())
+        os.write(writer, json.dumps(walk(set(hidden), set(extras), packages)).encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:
@@ -115,11 +130,11 @@ def installs():
         for module, names in packages_distributions().items()
     }
     ours = closure(["all"])[0]
-    plans = {}  # hidden modules and distributions, and the extras that are there
+    plans = {}  # hidden modules and distributions, the extras that are there, and what works with them
     for extra in EXTRAS:
         present, included = closure([extra] if extra else [])
         hidden = [m for m, names in modules.items() if names & ours and not names & present]
-        plans[extra] = (hidden + sorted(ours - present), sorted(included))
+        plans[extra] = (hidden + sorted(ours - present), sorted(included), PACKAGES.get(extra, []))
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", WALK],
         input=json.dumps(plans),
@@ -136,7 +151,9 @@ def installs():
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_what_is_missing_is_named(installs, extra):
     commands = {name: found for name, found in installs[extra].items() if len(found) == 3}
-    imports = {name: found for name, found in installs[extra].items() if len(found) == 2}
+    imports = {
+        name: found for name, found in installs[extra].items() if name.startswith(("import", "happier"))
+    }
     assert extra or len(commands) > 12, "the core install lacks something for nearly every command"
     for name, (needed, kind, message) in commands.items():
         assert kind == "MissingExtraError", (name, kind, message)
@@ -150,6 +167,14 @@ def test_what_is_missing_is_named(installs, extra):
         more = {f"import happier.{name}" for name in ("client", "demo", "fit", "report")}
         assert {message for name, (_, message) in imports.items() if name not in more} == {""}
         assert imports["import happier.fit"][1].endswith("[report,search]'")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", PACKAGES)
+def test_an_extra_is_enough_for_what_it_is_for(installs, extra):
+    within = {name: found for name, found in installs[extra].items() if name.startswith("within: ")}
+    assert len(within) > 0
+    assert {name: message for name, (kind, message) in within.items() if kind} == {}
 
 
 def test_another_project_of_the_same_name_is_reported(tmp_path, monkeypatch, recwarn):
