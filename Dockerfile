@@ -5,9 +5,10 @@
 #     docker run --rm --gpus all ...                                        with a GPU
 #
 # The images are mounted at the path that they had when they were indexed.
-# The default torch runs on CPU and CUDA. For an image of a third of the size, without CUDA, give the address of torch's CPU wheels:
+# The default torch runs on CPU and CUDA. For an image of a third of the size, without CUDA, give the address of torch's CPU wheels
+# that PyTorch's installation page names:
 #
-#     docker build -t happier --build-arg TORCH_WHEELS=https://download.pytorch.org/whl/cpu .
+#     docker build -t happier --build-arg TORCH_WHEELS=ADDRESS .
 #
 # Linted, not built, by its authors.
 ARG PYTHON=3.11
