@@ -1,14 +1,13 @@
 """What does each part of HAPPIER give? Can it be beaten? Its chosen configuration, one change at a time.
 
-Heads on kept features, as in `tuned`, several seeds of each; of emoji where a study names no other set.
-``changes.yaml`` has the studies. A run is a row of ``results/features-SET.parquet``, like those of the
-protocol, some of which it shares.
+Heads on kept features of emoji, as in `tuned`, several seeds of each, where a study names no other protocol
+or set. ``changes.yaml`` has the studies. A run is a row of ``results/PROTOCOL-SET.parquet``, like those of
+the protocol, some of which it shares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +29,27 @@ def read_changes(name: str) -> dict[str, tuple[TunedRun, ...]]:
     """The runs of each row of a study, one for each seed.
 
     Raises:
-        ConfigError: there is no such study, or HAPPIER has not been tuned yet.
+        ConfigError: there is no such study, or the method that is changed has not been tuned yet.
     """
     studies = _read()
     if name not in studies:
         raise ConfigError(f"no study {name!r}{did_you_mean(name, studies)}; there are {', '.join(studies)}")
     study = studies[name]
-    chosen = find_method(FEATURES, study.get("set", SET), METHOD).first
-    rows = {
-        row: replace(chosen, split=study["split"], settings=changed(chosen.settings, overrides))
+    protocol, set_name = study.get("protocol", FEATURES), study.get("set", SET)
+    split, start = study["split"], study.get("from", METHOD)
+
+    def settings(row: str) -> tuple[str, ...]:
+        if isinstance(start, list):
+            return tuple(start)
+        return find_method(protocol, set_name, row if start == "rows" else start).first.settings
+
+    return {
+        row: tuple(
+            TunedRun(protocol, set_name, split, changed(settings(row), overrides), seed)
+            for seed in study["seeds"]
+        )
         for row, overrides in study["rows"].items()
     }
-    return {row: tuple(replace(run, seed=seed) for seed in study["seeds"]) for row, run in rows.items()}
 
 
 def changed(settings: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:

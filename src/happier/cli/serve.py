@@ -65,6 +65,7 @@ def serve(
         access_for,
         freeze_loaded_code,
         open_explorer,
+        warn_of_unreadable_images,
     )
 
     if (ssl_certfile is None) != (ssl_keyfile is None):
@@ -93,4 +94,5 @@ def serve(
     explorer = open_explorer(
         index, against or (), images=images or (), corrections=corrections, writes=add_to, root_path=path
     )
+    warn_of_unreadable_images(explorer)
     ExplorerServer(explorer, access=access, listening=start()).run()

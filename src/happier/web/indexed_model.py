@@ -107,6 +107,17 @@ class IndexedModel:
         self.stop.set()
         weakref.finalize(self, self.index.close)
 
+    def unreadable_images(self, tried: int = 20) -> tuple[int, int, str]:
+        """Of a few images that are spread over the index: how many cannot be shown, all, why the first cannot."""
+        rows = np.unique(np.linspace(0, len(self.index) - 1, tried).astype(int)).tolist()
+        reasons = []
+        for row in rows:
+            try:
+                images.file_inside(self._files[row], self._roots)
+            except ImageError as error:
+                reasons.append(str(error))
+        return len(reasons), len(rows), reasons[0] if reasons else ""
+
     def picture(self, row: int, size: int) -> bytes:
         """An image of the index as WebP.
 

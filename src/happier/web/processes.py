@@ -29,6 +29,7 @@ from happier.web.server import (
     ListeningAddress,
     freeze_loaded_code,
     open_explorer,
+    warn_of_unreadable_images,
 )
 
 log = logging.getLogger("happier.web")
@@ -209,6 +210,8 @@ def _serve(task: _Task, slot: int) -> None:
         writes=served.writes,
         root_path=served.root_path,
     )
+    if slot == 0:  # once is enough
+        warn_of_unreadable_images(explorer)
     metrics = ServerMetrics(processes=task.processes, slot=slot, file=task.folder / _METRICS_FILE)
     ExplorerServer(
         explorer, access=task.access, limits=task.limits, listening=task.listening, metrics=metrics

@@ -43,6 +43,7 @@ __all__ = [
     "freeze_loaded_code",
     "is_loopback",
     "open_explorer",
+    "warn_of_unreadable_images",
 ]
 
 log = logging.getLogger("happier.web")
@@ -237,6 +238,14 @@ def open_explorer(
             # A broken model should fail here, not in the first search; and the first search should not wait.
             model.embedder.embed(Image.new("RGB", (64, 64)))
     return explorer
+
+
+def warn_of_unreadable_images(explorer: Explorer) -> None:
+    """Log why an index's images cannot be shown: else its page has frames without pictures, and no reason."""
+    for model in explorer.models.values():
+        unreadable, tried, reason = model.unreadable_images()
+        if unreadable:
+            log.warning("%s: %d of %d images tried cannot be shown: %s", model.name, unreadable, tried, reason)
 
 
 def _bind(host: str, port: int) -> socket.socket:
