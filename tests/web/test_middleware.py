@@ -28,7 +28,7 @@ from happier.web.explorer import Explorer
 from happier.web.images import decode, read_inside
 from happier.web.indexed_model import IndexedModel
 from happier.web.middleware import Access, ConcurrencyMiddleware, Limits, add_middleware
-from happier.web.server import ExplorerServer, access_for
+from happier.web.server import ExplorerServer, access_for, warn_of_unreadable_images
 
 BASE = "http://127.0.0.1"
 
@@ -224,7 +224,7 @@ def test_only_files_inside_the_image_folder_are_read(tmp_path):
             read_inside(root / name, roots)
 
 
-def test_a_manifest_that_points_elsewhere_serves_nothing(place, tmp_path):
+def test_a_manifest_that_points_elsewhere_serves_nothing(place, tmp_path, caplog):
     """A hostile or mistaken manifest: traversal, absolute path, link."""
     (tmp_path / "images").mkdir()
     secret = tmp_path / "secret.png"
@@ -240,9 +240,16 @@ def test_a_manifest_that_points_elsewhere_serves_nothing(place, tmp_path):
             answer = client.get(f"/thumbnails/a/{row}")
             assert answer.status_code == 400
             assert "outside" in answer.json()["detail"]
+    warn_of_unreadable_images(Explorer(Index.open(tmp_path / "bad.index")))
+    (said,) = [record.message for record in caplog.records]
+    assert "3 of 3 images tried cannot be shown" in said
+    assert "--images FOLDER" in said
     # The owner may allow the folder.
-    with client_of(Explorer(Index.open(tmp_path / "bad.index"), images=[tmp_path])) as client:
+    allowed = Explorer(Index.open(tmp_path / "bad.index"), images=[tmp_path])
+    with client_of(allowed) as client:
         assert client.get("/thumbnails/a/0").status_code == 200
+    warn_of_unreadable_images(allowed)
+    assert len(caplog.records) == 1
 
 
 @pytest.mark.parametrize(

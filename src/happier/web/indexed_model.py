@@ -108,7 +108,7 @@ class IndexedModel:
         weakref.finalize(self, self.index.close)
 
     def unreadable_images(self, tried: int = 20) -> tuple[int, int, str]:
-        """Of a few images that are spread over the index: how many cannot be shown, all, why the first cannot."""
+        """Try a few images all over the index: how many cannot be shown, of how many, and one reason."""
         rows = np.unique(np.linspace(0, len(self.index) - 1, tried).astype(int)).tolist()
         reasons = []
         for row in rows:

@@ -245,7 +245,9 @@ def warn_of_unreadable_images(explorer: Explorer) -> None:
     for model in explorer.models.values():
         unreadable, tried, reason = model.unreadable_images()
         if unreadable:
-            log.warning("%s: %d of %d images tried cannot be shown: %s", model.name, unreadable, tried, reason)
+            log.warning(
+                "%s: %d of %d images tried cannot be shown: %s", model.name, unreadable, tried, reason
+            )
 
 
 def _bind(host: str, port: int) -> socket.socket:
