@@ -180,6 +180,7 @@ def test_a_lasso_makes_a_list_that_the_address_keeps(page, address):
     page.mouse.down()
     for x, y in ((0.55, 0), (0.55, 1), (0, 1)):
         page.mouse.move(box["x"] + x * box["width"] + 2, box["y"] + y * box["height"] - 2, steps=8)
+    page.mouse.move(box["x"] + 15, box["y"] + 15, steps=8)  # all around: it ends where it began
     page.mouse.up()
     page.wait_for_selector(".map-list .card")
     title = page.locator(".map-list h2").inner_text()

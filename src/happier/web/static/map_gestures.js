@@ -1,7 +1,7 @@
 // Pointer, wheel and keys of the map.
 
 const STEP = 60; // pixels that an arrow key moves
-const CLICK = 5; // pixels that a click may move
+const CLICK = 5; // pixels that a click may move on its way
 
 // `on` has moved(), hovered(row), chosen(row), lassoed(polygon) and lassoing().
 export function listen(map, on, signal) {
@@ -14,7 +14,7 @@ export function listen(map, on, signal) {
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
     pointers.set(event.pointerId, at(event));
-    start = { at: at(event), camera: { ...map.camera } };
+    start = { at: at(event), camera: { ...map.camera }, far: 0 };
     spread = distance(pointers);
     if (pointers.size === 1 && (on.lassoing() || event.shiftKey)) map.lasso = [map.toMap(...at(event))];
     else map.lasso = pointers.size > 1 ? null : map.lasso;
@@ -25,6 +25,7 @@ export function listen(map, on, signal) {
     if (!pointers.has(event.pointerId)) return on.hovered(under(event), at(event));
     pointers.set(event.pointerId, at(event));
     const [x, y] = at(event);
+    start.far = Math.max(start.far, Math.hypot(x - start.at[0], y - start.at[1]));
     if (start.lasso) {
       map.lasso.push(map.toMap(x, y));
       map.draw();
@@ -40,13 +41,12 @@ export function listen(map, on, signal) {
 
   const end = (event) => {
     if (!pointers.delete(event.pointerId) || !start) return;
-    const [x, y] = at(event);
-    const still = Math.hypot(x - start.at[0], y - start.at[1]) < CLICK;
+    const still = start.far < CLICK; // a lasso that is drawn to its end comes back to where it began
     if (start.lasso && map.lasso.length > 2 && !still) on.lassoed(map.lasso);
     else if (still && event.type === "pointerup") { if (start.lasso) map.lasso = null; const row = under(event); if (row >= 0) on.chosen(row); }
     else on.moved();
     // A finger that stays goes on from where it is.
-    start = pointers.size ? { at: [...pointers.values()][0], camera: { ...map.camera } } : null;
+    start = pointers.size ? { at: [...pointers.values()][0], camera: { ...map.camera }, far: CLICK } : null;
   };
   canvas.addEventListener("pointerup", end, { signal });
   canvas.addEventListener("pointercancel", end, { signal });
