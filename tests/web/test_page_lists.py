@@ -201,3 +201,21 @@ def test_paper_has_the_list_its_address_and_no_controls(page, single, scheme):
     assert len(complete) == 32
     assert all(complete)
     assert page.pdf(format="A4").count(b"/Type /Page\n") >= 1
+
+
+def test_lists_of_several_images_fit_on_paper(page, single):
+    page.set_viewport_size({"width": 688, "height": 1000})  # A4 within its margins
+    page.goto(f"{single}/?id={QUERY}&id={OTHER}&each=1&k=30")
+    page.wait_for_function("() => document.querySelectorAll('.strip .card').length === 60")
+    page.emulate_media(media="print")
+    wide = page.evaluate(
+        """() => {
+            const right = (one) => one.getBoundingClientRect().right;
+            return [...document.querySelectorAll(".strip .caption *")]
+                .filter((one) => one.getClientRects().length && right(one) > right(one.closest(".card")) + 1)
+                .map((one) => one.textContent);
+        }"""
+    )
+    assert wide == []
+    # Filled without a background, which browsers do not print.
+    assert page.evaluate("getComputedStyle(document.querySelector('.dots i.on')).borderTopWidth") == "3px"
