@@ -13,6 +13,7 @@ from happier.web.middleware.problem import HEALTH, TOKEN, headers_of, send_probl
 from happier.web.tokens import Token
 
 COOKIE = "happier_token"
+NEEDED = "a token is needed: open the address with ?token=TOKEN, or send a header Authorization: Bearer TOKEN"
 
 
 class TokenMiddleware:
@@ -48,16 +49,21 @@ class TokenMiddleware:
             secure = scope["scheme"] == "https"
             answer.set_cookie(COOKIE, given[-1], httponly=True, samesite="strict", path=home, secure=secure)
             return await answer(scope, receive, send)
-        detail = "open the address with ?token=... that the server printed"
+        # A wrong one, one that has ended, and none want different things of the reader.
+        detail = "this token is unknown or has expired" if given or _given(scope) else NEEDED
         return await send_problem(scope, receive, send, 401, detail, {"www-authenticate": "Bearer"})
 
     def _token_of(self, scope: Scope) -> Token | None:
-        headers = headers_of(scope)
-        kind, _, bearer = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and (token := self._access.find(bearer.strip())):
-            return token
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return None
-        return None if cookie is None else self._access.find(cookie.value)
+        return next(filter(None, map(self._access.find, _given(scope))), None)
+
+
+def _given(scope: Scope) -> list[str]:
+    """What a request's headers give as its token."""
+    headers = headers_of(scope)
+    kind, _, bearer = headers.get("authorization", "").partition(" ")
+    found = [bearer.strip()] if kind.lower() == "bearer" else []
+    try:
+        cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return found
+    return found if cookie is None else [*found, cookie.value]
