@@ -421,6 +421,9 @@ def test_one_client_has_a_number_of_connections(explorer):
             assert head.startswith(b"HTTP/1.1 429")
             assert int(head.partition(b"content-length: ")[2].split(b"\r\n")[0]) == len(body)
             assert "open connections" in json.loads(body)["detail"]
+        one.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        counted = b"".join(iter(lambda: one.recv(4096), b""))
+        assert b'happier_requests_total{route="other",status="429"} 1\n' in counted
 
 
 def test_uploads_are_never_written_to_disk(explorer, monkeypatch):

@@ -7,6 +7,7 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from happier.web.limits import Limits
+from happier.web.metrics import ServerMetrics
 
 HEADER_SECONDS = 10.0
 HEADER_BYTES = 64 << 10
@@ -25,6 +26,7 @@ class TimeoutProtocol(HttpToolsProtocol):
     """
 
     limits = Limits()
+    metrics: ServerMetrics
     _header_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _in_headers = True
@@ -38,6 +40,7 @@ class TimeoutProtocol(HttpToolsProtocol):
         if same > self.limits.client_connections:
             transport.write(_TOO_MANY)
             transport.close()
+            self.metrics.count_refused_connection()
             return
         self._header_timer = self.loop.call_later(HEADER_SECONDS, self._headers_are_late)
 
@@ -117,6 +120,6 @@ class TimeoutProtocol(HttpToolsProtocol):
             self.transport.abort()  # `close` would wait for the client to read the rest
 
 
-def protocol_for(limits: Limits) -> type[TimeoutProtocol]:
-    """The protocol class with these limits."""
-    return type("LimitedTimeoutProtocol", (TimeoutProtocol,), {"limits": limits})
+def protocol_for(limits: Limits, metrics: ServerMetrics) -> type[TimeoutProtocol]:
+    """The protocol class with these limits, which counts in these metrics."""
+    return type("LimitedTimeoutProtocol", (TimeoutProtocol,), {"limits": limits, "metrics": metrics})

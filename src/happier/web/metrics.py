@@ -77,6 +77,11 @@ class ServerMetrics:
         self._mine[start + len(STATUSES) + bucket] += 1
         self._mine[start + _COUNTS - 1] += seconds
 
+    def count_refused_connection(self) -> None:
+        """Count a connection that was answered with 429 before a request was read."""
+        self.begin()
+        self.end("", 429, 0.0)
+
     def update(self) -> None:
         """Write the present values of the gauges."""
         for number, value in enumerate(self._gauges.values(), start=self._first_gauge):

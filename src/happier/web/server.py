@@ -125,13 +125,13 @@ class ExplorerServer:
     ) -> None:
         self._access = access or access_for(host, token=None)
         self._explorer = explorer
-        limits = limits or Limits()
+        limits, metrics = limits or Limits(), metrics or ServerMetrics()
         self._listening = listening or ListeningAddress(host, port, root_path=explorer.root_path)
         self.port, self.address = self._listening.port, self._listening.address
         tls = self._listening.tls
         self._config = uvicorn.Config(
             create_app(explorer, access=self._access, limits=limits, metrics=metrics),
-            http=protocol_for(limits),
+            http=protocol_for(limits, metrics),
             ws="none",
             lifespan="on",
             log_level="warning",
