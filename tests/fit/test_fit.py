@@ -18,9 +18,10 @@ from typer.testing import CliRunner
 
 import happier
 from happier.cli import app
+from happier.cli.fit import _fields
 from happier.data import Manifest
 from happier.data.importers import import_manifest
-from happier.errors import DataError
+from happier.errors import DataError, OptionError
 from happier.fit import FitOptions, fit
 from happier.fit.directory import FitDirectory
 from happier.search import Index
@@ -117,6 +118,17 @@ def test_a_folder_becomes_a_model_a_page_and_an_index_and_again_only_what_change
     fit(photos, out, larger, tell=tell)
     assert {"computing features", "training HAPPIER", "reporting", "indexing"} <= set(seen)
     assert len(list((out / "features").iterdir())) == 2
+
+    # Another loss: the fine-only one is the same; the model of the other loss is gone.
+    other = replace(larger, loss="sup_ndcg")
+    assert fit(photos, out, other).losses == ("sup_ndcg", "nsm")
+    assert not (out / "happier").exists()
+    assert happier.Encoder.from_pretrained(out / "sup_ndcg").dim == 16
+    assert "--loss sup_ndcg" in shlex.join(other.words(photos, out))
+    assert {"sup_ndcg", "nsm", "frozen"} == _fields(fit(photos, out, other))["h_ap"].keys()
+    for loss, message in (("sup_ndgc", "did you mean 'sup_ndcg'"), ("nsm", "is compared with it")):
+        with pytest.raises(OptionError, match=message):
+            fit(photos, out, replace(larger, loss=loss))
 
 
 def _check_figures(found, out):

@@ -140,6 +140,11 @@ def test_steps_instead_of_epochs(head, tmp_path, shapes):
     result = train(config)
     # 24 classes of 5 images fill a batch of 96: one step in an epoch.
     assert result.steps == 7
+    # Where there are many images, until each was seen often enough; who names the steps wants no more.
+    recipe = [*head, "training.batch_size=512", "training.steps=7"]
+    assert train(compose([*recipe, f"run={tmp_path / 'more'}", "training.least_epochs=9"])).steps == 9
+    assert compose(["recipe=folder_cpu", "data.manifest=x"]).training.least_epochs == 15
+    assert compose(["recipe=folder_cpu", "data.manifest=x", "training.steps=5"]).training.least_epochs == 0
     with pytest.raises(ConfigError, match=r"training\.steps must be 1 or more"):
         compose([*head, "training.steps=0"])
 

@@ -19,7 +19,7 @@ import psutil
 
 from happier.bench.photographs import write_photographs
 from happier.fit import FitOptions, fit
-from happier.fit.directory import LOSSES, FitDirectory
+from happier.fit.directory import FitDirectory
 from happier.fit.images import read_source
 from happier.fit.options import training_config
 from happier.progress import Status
@@ -81,7 +81,7 @@ def _run(work: Callable[[Path, FitOptions], None], root: Path, options: FitOptio
 
 def _compute_features(root: Path, options: FitOptions) -> None:
     """Nothing but the features of all photographs."""
-    config = training_config(FitDirectory(root / "pass"), LOSSES[0], "head", options)
+    config = training_config(FitDirectory(root / "pass"), options.loss, "head", options)
     manifest = read_source(root / "photos")
     fabric = build_fabric(config)
     encoder = build_encoder(config, manifest, fabric).to(fabric.device)

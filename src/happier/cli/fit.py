@@ -29,6 +29,9 @@ def fit(
     levels: Annotated[
         str | None, typer.Option(help="Level names, coarse to fine, with commas between.")
     ] = None,
+    loss: Annotated[
+        str, typer.Option(help="Loss of the model; see `Choose a loss` in the documentation.")
+    ] = "happier",
     train: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +64,9 @@ def fit(
     if gpu and not torch.cuda.is_available():
         raise OptionError("--gpu: torch finds no GPU; --train all fine-tunes on the CPU")
     names = [name.strip() for name in levels.split(",")] if levels is not None else None
-    options = FitOptions(levels=names, train="all" if gpu else train, seed=seed, overrides=overrides or ())
+    options = FitOptions(
+        levels=names, loss=loss, train="all" if gpu else train, seed=seed, overrides=overrides or ()
+    )
     with show_progress() as tell:
         found = run(source, output, options, tell=tell)
     print_fit(found, as_json=as_json)
@@ -90,7 +95,7 @@ def _fields(found: Fit) -> dict[str, object]:
         "images": found.images,
         "left_out": found.left_out,
         "notes": found.notes,
-        "h_ap": dict(zip(("happier", "nsm", "frozen"), found.h_ap, strict=True)),
+        "h_ap": dict(zip((*found.losses, "frozen"), found.h_ap, strict=True)),
         "head": found.head,
         "training": asdict(found.training),
         "hierarchy": asdict(found.hierarchy),

@@ -3,7 +3,7 @@
     fit.json            what the rest was made of
     manifest.parquet    the images that are used, split
     features/           of each frozen backbone that was used
-    happier/, nsm/      the heads: trained on the hierarchy, and on fine classes alone
+    happier/, nsm/      the heads, by their loss: trained on the hierarchy, and on fine classes alone
     tuned/happier, nsm  the same, fine-tuned
     report/             index.html
     index/              for ``happier serve``
@@ -21,16 +21,17 @@ from typing import Final, Literal, final
 
 from happier.data import Manifest
 from happier.errors import CheckpointError, DataError, HappierError, ManifestError
+from happier.losses import LOSSES
 from happier.runs import RunDirectory
 from happier.storage.atomic import LOCK_FILE, is_leftover, remove
 from happier.storage.lock import locked
 from happier.storage.records import SealedRecord, read_record, write_record
 
-__all__ = ["LOSSES", "FitDirectory", "FitRecord", "Part"]
+__all__ = ["FINE_ONLY", "FitDirectory", "FitRecord", "Part"]
 
 log = logging.getLogger(__name__)
-LOSSES: Final = ("happier", "nsm")
-"""The model, and what it is compared with: the same training on fine classes alone."""
+FINE_ONLY: Final = "nsm"
+"""The loss that the model is compared with: the same training on fine classes alone."""
 Part = Literal["head", "all"]
 """What a training changes: the head on kept features, or, from there on, the whole network."""
 
@@ -153,7 +154,7 @@ class FitDirectory:
         Raises:
             BusyError: another command trains or evaluates one of them.
         """
-        for loss in LOSSES:
+        for loss in LOSSES:  # another one may have been asked for before
             run = self.run(loss, part)
             if run.path.is_dir():
                 with run.locked(wait=False), run.evaluation_locked(wait=False):

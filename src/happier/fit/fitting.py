@@ -18,7 +18,7 @@ from happier.evaluation.options import EvaluationOptions
 from happier.evaluation.protocol import splits_to_search
 from happier.evaluation.result import compare
 from happier.fit.clock import Clock, Tell, no_moments
-from happier.fit.directory import LOSSES, FitDirectory, FitRecord, Part
+from happier.fit.directory import FitDirectory, FitRecord, Part
 from happier.fit.images import digest, prepare, read_source
 from happier.fit.options import FitOptions, settings_digest, training_config
 from happier.fit.outcome import FROZEN, Fit, further_tuning
@@ -71,12 +71,12 @@ def fit(source: Path, out: Path, options: FitOptions | None = None, *, tell: Tel
     configs = {
         (part, loss): training_config(directory, loss, part, options)
         for part in options.parts
-        for loss in LOSSES
+        for loss in options.losses
     }
     given = read_source(source, options.levels)
     clock.plan(_guesses(len(given), configs))
     images = digest(given)
-    network = _FrozenNetwork(configs["head", LOSSES[0]], given, clock)
+    network = _FrozenNetwork(configs["head", options.loss], given, clock)
     with directory.locked():
         # Only now: another fit may have changed the directory meanwhile.
         record = directory.read()
@@ -165,9 +165,9 @@ class _Fitting:
         frozen = self._frozen()
         for part in self.options.parts:
             self._train(part)
-        runs = [self._read(self.last, loss) for loss in LOSSES]
+        runs = [self._read(self.last, loss) for loss in self.options.losses]
         if self.last == "all":
-            runs.append(self._read("head", LOSSES[0]))
+            runs.append(self._read("head", self.options.loss))
         self.clock("evaluating", 0, 0)
         found = compare_runs((*runs, frozen), EvaluationOptions(), resamples=0, reuse=True)
         store(found)
@@ -175,10 +175,13 @@ class _Fitting:
         self._index(runs[0])
         model, fine, *head, untrained = (evaluation.results[0] for evaluation in found.evaluations)
         tune = (
-            further_tuning(self.directory) if head else self.options.tuning_words(source, self.directory.path)
+            further_tuning(self.directory, self.options.loss)
+            if head
+            else self.options.tuning_words(source, self.directory.path)
         )
         return Fit(
             self.directory,
+            self.options.losses,
             len(self.manifest),
             self.record.left_out,
             tuple(str(level) for level in repeated_levels(self.manifest)),
@@ -203,12 +206,12 @@ class _Fitting:
         name = "training" if part == "head" else "tuning"
         key = settings_digest(
             self.record.training if part == "all" else self.content,
-            *(self.configs[part, loss] for loss in LOSSES),
+            *(self.configs[part, loss] for loss in self.options.losses),
         )
         if getattr(self.record, name) != key:
             self.directory.remove_runs(part)
             self._note(**{name: key})
-        for loss in LOSSES:
+        for loss in self.options.losses:
             run = self.directory.run(loss, part)
             if not (run.has_model and run.weights_file.is_file()):
                 stage = f"{_VERBS[part]} {display_name(loss)}"
@@ -240,7 +243,7 @@ class _Fitting:
         if self.record.index == key and self.directory.index.is_dir():
             return
         self.clock("indexing", 0, 0)
-        run = self.directory.run(LOSSES[0], self.last)
+        run = self.directory.run(self.options.loss, self.last)
         encoder = run.read_model()
         vectors = head_vectors(run, encoder, self.manifest, tuple(self.manifest.splits))
         build_index(
@@ -266,8 +269,9 @@ def _guesses(images: int, configs: dict[tuple[Part, str], TrainConfig]) -> dict[
         "computing features": images * (_DECODE_IMAGE + _COMPUTE_FEATURES * area) / cores,
     }
     for (part, loss), config in configs.items():
-        batch, steps = config.training.batch_size, config.training.steps
-        steps = steps or config.training.epochs * -(-images // (2 * batch))
+        training = config.training
+        batch, epochs = training.batch_size, training.least_epochs if training.steps else training.epochs
+        steps = max(training.steps or 0, epochs * -(-images // (2 * batch)))
         one = _HEAD_STEP_IMAGE if part == "head" else _TUNE_IMAGE * area
         seconds[f"{_VERBS[part]} {display_name(loss)}"] = steps * batch * one / cores
     return {

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import torch
 
-from happier.errors import OptionError
-from happier.fit.directory import FitDirectory, Part
+from happier.errors import OptionError, did_you_mean
+from happier.fit.directory import FINE_ONLY, FitDirectory, Part
+from happier.losses import LOSSES
 from happier.training.compose import compose, quoted
 from happier.training.config import TrainConfig
 
@@ -36,6 +37,7 @@ class FitOptions:
 
     Attributes:
         levels: names of the levels, coarse to fine.
+        loss: that the model is trained with.
         train: ``head``, ``all`` (the head, then the whole network), or None for all where there is a GPU.
         seed: of the trainings.
         overrides: further settings of the trainings, as of ``happier train``.
@@ -46,6 +48,7 @@ class FitOptions:
     """
 
     levels: Sequence[str] | None = None
+    loss: str = "happier"
     train: str | None = None
     seed: int = 0
     overrides: Sequence[str] = ()
@@ -66,6 +69,19 @@ class FitOptions:
         tuned = self.train == "all" or (self.train is None and torch.cuda.is_available())
         return ("head", "all") if tuned else ("head",)
 
+    @property
+    def losses(self) -> tuple[str, str]:
+        """The model's, and the one that uses the finest classes alone.
+
+        Raises:
+            OptionError: there is no such loss, or it is no other than the one to compare with.
+        """
+        if self.loss not in LOSSES:
+            raise OptionError(f"--loss {self.loss} is unknown{did_you_mean(self.loss, LOSSES)}")
+        if self.loss == FINE_ONLY:
+            raise OptionError(f"--loss {self.loss}: the model is compared with it; choose another loss")
+        return self.loss, FINE_ONLY
+
     def words(self, source: Path, out: Path) -> list[str]:
         """The command that makes this fit."""
         train = ["--train", self.train] if self.train else []
@@ -77,8 +93,9 @@ class FitOptions:
 
     def _words(self, source: Path, out: Path) -> list[str]:
         levels = ["--levels", ",".join(self.levels)] if self.levels else []
+        loss = ["--loss", self.loss] if self.loss != FitOptions.loss else []
         seed = ["--seed", str(self.seed)] if self.seed else []
-        return ["happier", "fit", str(source), "-o", str(out), *self.overrides, *levels, *seed]
+        return ["happier", "fit", str(source), "-o", str(out), *self.overrides, *levels, *loss, *seed]
 
 
 def training_config(directory: FitDirectory, loss: str, part: Part, options: FitOptions) -> TrainConfig:

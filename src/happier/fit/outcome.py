@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from happier.evaluation.statistics import Difference
-from happier.fit.directory import LOSSES, FitDirectory
+from happier.fit.directory import FitDirectory
 
 __all__ = ["FROZEN", "Fit"]
 
@@ -20,6 +20,7 @@ class Fit:
 
     Attributes:
         directory: of the fit.
+        losses: of the model, and on fine classes alone.
         images: that are used.
         left_out: how many are not, for each reason.
         notes: what a reader should know of the data.
@@ -31,6 +32,7 @@ class Fit:
     """
 
     directory: FitDirectory
+    losses: tuple[str, str]
     images: int
     left_out: dict[str, int]
     notes: tuple[str, ...]
@@ -56,15 +58,16 @@ class Fit:
         )
 
 
-def further_tuning(directory: FitDirectory) -> list[str]:
+def further_tuning(directory: FitDirectory, loss: str) -> list[str]:
     """The command that fine-tunes a fine-tuned model further, in a run of its own."""
     return [
         "happier",
         "train",
         "recipe=folder",
+        f"loss={loss}",
         "model.train=all",
         "model.freeze_batch_norm=true",
-        f"model.start={directory.run(LOSSES[0], 'all').path}",
+        f"model.start={directory.run(loss, 'all').path}",
         f"data.manifest={directory.manifest}",
         f"run={directory.tuned_further}",
     ]

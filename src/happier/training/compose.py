@@ -63,6 +63,8 @@ def compose(overrides: Sequence[str]) -> TrainConfig:
     keys = {value.key_or_group for value in values}
     if "training.epochs" in keys and "training.steps" not in keys:
         config.training.steps = None
+    if "training.steps" in keys:
+        config.training.least_epochs = 0  # of the recipe; who names the steps wants no more
     for value in values:
         faults += _set(config, value.key_or_group, value.value())
     if faults:

@@ -113,6 +113,7 @@ RULES: Final[dict[str, Rule]] = {
     "sampler.batches_per_pair": _POSITIVE_COUNT,
     "training.epochs": _POSITIVE_COUNT,
     "training.steps": _POSITIVE_COUNT,
+    "training.least_epochs": _COUNT,
     "training.batch_size": _between(2, 2**20),
     "training.micro_batch": _POSITIVE_COUNT,
     "training.warmup_epochs": _COUNT,
@@ -239,6 +240,8 @@ class TrainingConfig:
     epochs: int = 75
     steps: int | None = None
     """Steps of the whole run, instead of epochs; with few classes the batch is as large as they can fill."""
+    least_epochs: int = 0
+    """With `steps`: go on until each image was seen this often, where there are many."""
     batch_size: int = 256
     """Images of a step over all ranks."""
     micro_batch: int | None = None

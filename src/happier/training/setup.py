@@ -120,8 +120,8 @@ def with_start(config: TrainConfig) -> TrainConfig:
 def with_data_size(config: TrainConfig, rows: Manifest, fabric: Any) -> TrainConfig:
     """The same configuration with as many epochs as make the steps that are asked for, if any are.
 
-    The batch is made as small as the classes, or the images with attributes, fill; there are ten evaluations
-    at most.
+    There are at least ``training.least_epochs`` of them. The batch is made as small as the classes, or the
+    images with attributes, fill; there are ten evaluations at most.
 
     Args:
         config: of the run.
@@ -147,7 +147,7 @@ def with_data_size(config: TrainConfig, rows: Manifest, fabric: Any) -> TrainCon
         fitting = classes // fabric.world_size * portion
     training = replace(training, batch_size=min(training.batch_size, fitting))
     config = replace(config, training=training)
-    epochs = math.ceil(steps / len(build_sampler(config, rows, fabric)))
+    epochs = max(math.ceil(steps / len(build_sampler(config, rows, fabric))), training.least_epochs)
     every = evaluation.every and max(evaluation.every, -(-epochs // 10))
     return replace(
         config,
