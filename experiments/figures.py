@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from experiments.changes import read_changes
 from experiments.tables import Figures, change_figures, partial_figures, tuned_figures
 from experiments.tuned import FEATURES, TunedRun, find_method, read_methods, train_tuned
+from happier.losses import LOSSES
 from happier.report.class_map import class_means, tsne, turned_towards
 from happier.report.class_map_colours import COARSE_COLOURS
 from happier.report.figures import STYLE
@@ -22,7 +23,6 @@ from happier.runs import read_run
 
 MAIN = {"emoji": "emoji", "Wesnoth": "wesnoth", "glyphs": "glyphs"}
 # What a loss uses of the hierarchy, and its colour.
-FINE = ("triplet", "nsm", "proxy_nca", "smooth_ap", "roadmap")
 KINDS = {"fine level only": "#8d99a8", "all levels": "#2f6fb5", "HAPPIER": "#d4572a"}
 SWEEPS = ("alpha", "lambda")
 METHODS = ("NSM", "HAPPIER", "HAPPIER_S")
@@ -79,7 +79,7 @@ def _methods(studies: dict[str, dict[str, Figures]]) -> Figure:
 def _kind(loss: str) -> str:
     if loss.startswith("happier"):
         return "HAPPIER"
-    return "fine level only" if loss in FINE else "all levels"
+    return "fine level only" if LOSSES[loss].fine_only else "all levels"
 
 
 def _sweep(methods: dict[str, Figures], swept: str) -> Figure:

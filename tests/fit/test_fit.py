@@ -126,7 +126,7 @@ def test_a_folder_becomes_a_model_a_page_and_an_index_and_again_only_what_change
     assert happier.Encoder.from_pretrained(out / "sup_ndcg").dim == 16
     assert "--loss sup_ndcg" in shlex.join(other.words(photos, out))
     assert {"sup_ndcg", "nsm", "frozen"} == _fields(fit(photos, out, other))["h_ap"].keys()
-    for loss, message in (("sup_ndgc", "did you mean 'sup_ndcg'"), ("nsm", "is compared with it")):
+    for loss, message in (("sup_ndgc", "did you mean 'sup_ndcg'"), ("smooth_ap", "one that uses all levels")):
         with pytest.raises(OptionError, match=message):
             fit(photos, out, replace(larger, loss=loss))
 

@@ -15,6 +15,12 @@ def test_every_loss_is_in_the_guide():
     assert set(LOSSES) <= set(re.findall(r"`(\w+)`", GUIDE.read_text()))
 
 
+def test_the_guide_says_which_losses_use_the_finest_level_only():
+    rows = re.findall(r"^\| (`.*?) \|.*?\| (all|finest|none) \|", GUIDE.read_text(), flags=re.MULTILINE)
+    said = {name: levels == "finest" for names, levels in rows for name in re.findall(r"`(\w+)`", names)}
+    assert said == {name: entry.fine_only for name, entry in LOSSES.items()}
+
+
 def test_lines_of_the_table_build():
     taxonomy = Taxonomy.from_labels([[0, 0], [0, 1], [1, 2]])
     lines = re.findall(r"`(build_loss\(.*?\))`", GUIDE.read_text())

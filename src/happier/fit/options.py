@@ -74,12 +74,14 @@ class FitOptions:
         """The model's, and the one that uses the finest classes alone.
 
         Raises:
-            OptionError: there is no such loss, or it is no other than the one to compare with.
+            OptionError: there is no such loss, or it knows nothing of the levels.
         """
-        if self.loss not in LOSSES:
-            raise OptionError(f"--loss {self.loss} is unknown{did_you_mean(self.loss, LOSSES)}")
-        if self.loss == FINE_ONLY:
-            raise OptionError(f"--loss {self.loss}: the model is compared with it; choose another loss")
+        known = [name for name, loss in LOSSES.items() if not (loss.fine_only or loss.takes_attributes)]
+        if self.loss not in known:
+            hint = did_you_mean(self.loss, known)
+            raise OptionError(
+                f"--loss must be one that uses all levels, got {self.loss!r}{hint}; one of {', '.join(known)}"
+            )
         return self.loss, FINE_ONLY
 
     def words(self, source: Path, out: Path) -> list[str]:

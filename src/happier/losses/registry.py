@@ -53,6 +53,7 @@ class LossEntry:
         display_name: how it is called in print.
         preset: options that this name sets otherwise than ``make`` does.
         over_levels: one instance for each level, summed.
+        fine_only: it uses the finest classes only.
         surrogate: plain options, with their defaults, that stand for ``make``'s argument ``surrogate``.
         takes_attributes: called with rows of attributes ``[B, A]`` instead of labels.
     """
@@ -61,6 +62,7 @@ class LossEntry:
     display_name: str
     preset: Mapping[str, Any] = field(default_factory=dict)
     over_levels: bool = False
+    fine_only: bool = False
     surrogate: Mapping[str, Any] = field(default_factory=dict)
     takes_attributes: bool = False
 
@@ -134,20 +136,20 @@ LOSSES: Final[Mapping[str, LossEntry]] = MappingProxyType(
             AttributeHAPLoss, "HAP by attributes", surrogate=_STEP, takes_attributes=True
         ),
         "sigma_wap": LossEntry(weighted_ap_loss, "ΣwAP", surrogate=_STEP),
-        "cluster": LossEntry(ClusterLoss, "Clustering"),
-        "triplet": LossEntry(TripletLoss, "Triplet"),
-        "triplet_dw": LossEntry(TripletLoss, "Triplet DW", preset={"mining": "distance"}),
-        "nsm": LossEntry(NormSoftmaxLoss, "NSM"),
-        "proxy_nca": LossEntry(ProxyNCAPPLoss, "ProxyNCA++"),
-        "smooth_ap": LossEntry(SmoothAPLoss, "Smooth-AP"),
-        "roadmap": LossEntry(ROADMAPLoss, "ROADMAP", surrogate=_RANK),
-        "arcface": LossEntry(ArcFaceLoss, "ArcFace"),
-        "cosface": LossEntry(CosFaceLoss, "CosFace"),
-        "proxy_anchor": LossEntry(ProxyAnchorLoss, "Proxy-Anchor"),
-        "multi_similarity": LossEntry(MultiSimilarityLoss, "Multi-Similarity"),
-        "fast_ap": LossEntry(FastAPLoss, "FastAP"),
-        "softbin_ap": LossEntry(FastAPLoss, "SoftBin-AP", preset={"bins": 19}),
-        "blackbox_ap": LossEntry(BlackboxAPLoss, "Blackbox-AP"),
+        "cluster": LossEntry(ClusterLoss, "Clustering", fine_only=True),
+        "triplet": LossEntry(TripletLoss, "Triplet", fine_only=True),
+        "triplet_dw": LossEntry(TripletLoss, "Triplet DW", preset={"mining": "distance"}, fine_only=True),
+        "nsm": LossEntry(NormSoftmaxLoss, "NSM", fine_only=True),
+        "proxy_nca": LossEntry(ProxyNCAPPLoss, "ProxyNCA++", fine_only=True),
+        "smooth_ap": LossEntry(SmoothAPLoss, "Smooth-AP", fine_only=True),
+        "roadmap": LossEntry(ROADMAPLoss, "ROADMAP", surrogate=_RANK, fine_only=True),
+        "arcface": LossEntry(ArcFaceLoss, "ArcFace", fine_only=True),
+        "cosface": LossEntry(CosFaceLoss, "CosFace", fine_only=True),
+        "proxy_anchor": LossEntry(ProxyAnchorLoss, "Proxy-Anchor", fine_only=True),
+        "multi_similarity": LossEntry(MultiSimilarityLoss, "Multi-Similarity", fine_only=True),
+        "fast_ap": LossEntry(FastAPLoss, "FastAP", fine_only=True),
+        "softbin_ap": LossEntry(FastAPLoss, "SoftBin-AP", preset={"bins": 19}, fine_only=True),
+        "blackbox_ap": LossEntry(BlackboxAPLoss, "Blackbox-AP", fine_only=True),
         "sum_triplet": LossEntry(TripletLoss, "ΣTriplet", over_levels=True),
         "sum_nsm": LossEntry(NormSoftmaxLoss, "ΣNSM", over_levels=True),
         "sum_proxy_nca": LossEntry(ProxyNCAPPLoss, "ΣProxyNCA++", over_levels=True),
@@ -161,7 +163,7 @@ LOSSES: Final[Mapping[str, LossEntry]] = MappingProxyType(
         "sum_softbin_ap": LossEntry(FastAPLoss, "ΣSoftBin-AP", preset={"bins": 19}, over_levels=True),
         "sum_blackbox_ap": LossEntry(BlackboxAPLoss, "ΣBlackbox-AP", over_levels=True),
         "csl": LossEntry(CSLLoss, "CSL"),
-        "sup_recall": LossEntry(SupRecallLoss, "SupRecall", surrogate=_RANK),
+        "sup_recall": LossEntry(SupRecallLoss, "SupRecall", surrogate=_RANK, fine_only=True),
         "sup_ndcg": LossEntry(SupNDCGLoss, "SupNDCG", surrogate=_RANK),
         "himulcon": LossEntry(HiMulConLoss, "HiMulCon"),
     }
