@@ -164,7 +164,9 @@ class Differences(dict[str, Difference]):
         from rich.table import Table
 
         table = Table(
-            title="second minus first", title_justify="left", caption=f"95 % intervals over {self.random}"
+            title="second minus first",
+            title_justify="left",
+            caption=f"95 % intervals over {self.random}; p of each row alone (adjust by `holm`)",
         )
         for name in ("metric", "difference", "interval", "p", "better"):
             table.add_column(name, justify="left" if name == "metric" else "right", no_wrap=True)
